@@ -1,7 +1,8 @@
 """The board: what others have measured of the paper's table 1 (docs/reproductions.md): rows, means and differences.
 
 The numbers are ``reports/reference/reproductions.csv``. Others have published one or two runs of a method. So beside a
-difference stands the spread between runs that is known from a source with two: within it, a difference may be chance.
+difference stands the spread between runs that is known from two sources with several: within it, a difference may be
+chance.
 
 One row per score. Columns; an empty field is unknown or does not apply:
 
@@ -23,6 +24,7 @@ from functools import cache
 from typing import Any
 
 import pandas as pd
+from scipy.stats import t as student_t
 
 from srpo.analysis.paper import paper_splits
 from srpo.analysis.results import AVERAGE
@@ -57,9 +59,6 @@ def averages(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 PAPERS_MODELS = ("Qwen3-8B", "Qwen3-4B")
-CHANCE = 1.96
-"""Standard deviations within which 95 % of differences between equal methods lie."""
-
 DIFFERENCES = (
     ("srpo", "grpo", ("1h", "short"), 1),
     ("srpo", "sdpo", ("1h", "short"), 1),
@@ -109,16 +108,21 @@ def papers(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[(rows["paper_method"] != "no") & rows["model"].isin(PAPERS_MODELS)]
 
 
-def run_spread(rows: pd.DataFrame) -> float:
-    """Points: the standard deviation between two runs of a method on a benchmark, from the sources that have two."""
-    best = rows[(rows["when"] == "best") & (rows["seeds"] == 1) & rows["run"].str.startswith("seed")]
-    pairs = best.groupby(["source", "model", "method", "benchmark"])["score"].var(ddof=1).dropna()
-    return math.sqrt(pairs.mean())
+def run_spread(rows: pd.DataFrame) -> tuple[float, int]:
+    """Points: the standard deviation between two runs of a method on a benchmark, and its degrees of freedom.
+
+    From the sources that have several runs: TASD's seeds, and I-SDPO's runs of SRPO, whose top K alone differs.
+    """
+    several = rows[(rows["seeds"] == 1) & rows["run"].str.match("seed |top ")]
+    runs = several.groupby(["source", "model", "method", "benchmark"])["score"]
+    variances, dofs = runs.var(ddof=1).dropna(), runs.count() - 1
+    dof = int(dofs.sum())
+    return math.sqrt((variances * dofs[variances.index]).sum() / dof), dof
 
 
 def comparisons(rows: pd.DataFrame, methods: Sequence[str], when: Sequence[str]) -> list[Comparison]:
     """The difference of two methods in each source and model, on the benchmarks that it has of both."""
-    spread, found = run_spread(reproductions()), []
+    (spread, dof), found = run_spread(reproductions()), []
     rows = rows[rows["when"].isin(when)]
     for (source, model), of_source in rows.groupby(["source", "model"], sort=False):
         means = of_source.pivot_table(index="benchmark", columns="method", values="score", aggfunc="mean")
@@ -136,7 +140,7 @@ def comparisons(rows: pd.DataFrame, methods: Sequence[str], when: Sequence[str])
                 source=str(source),
                 model=str(model),
                 value=float((means[methods[0]] - means[methods[1]]).mean()),
-                chance=CHANCE * math.sqrt(variance),
+                chance=student_t.ppf(0.975, dof) * math.sqrt(variance),
                 benchmarks=len(means),
                 runs=int(runs[list(methods)].min().min()),
                 second_hand=bool((of_source["read"] != "source").any()),

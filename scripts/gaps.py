@@ -1,6 +1,6 @@
 """What bench/gap.csv shows: how well the gap before training predicts the gain, and slopes with their picture.
 
-    python scripts/gaps.py    # prints means, scores and slopes; scripts/published.py draws docs/gap.svg
+    python scripts/gaps.py    # prints means, scores and slopes
 
 A row is a base model and a benchmark (bench/gap.py).
 """
@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from scipy.stats import linregress
 from scipy.stats import t as student_t
 
-from srpo.analysis.figures import style
-from srpo.analysis.gap import SLOPE
 from srpo.analysis.tables.before_training import held
 from srpo.ground.repository import ROOT
 
@@ -111,34 +108,6 @@ def slopes(rows: pd.DataFrame, groups: list[str]) -> pd.DataFrame:
                     | {"se": error, "at 0": fit.intercept, "se at 0": fit.intercept_stderr, "R2": fit.rvalue**2}
                 )
     return pd.DataFrame(table)
-
-
-def draw(rows: pd.DataFrame) -> Figure:
-    """Gain against gap, a line with its 95 % band for each method, and the published slope beside them."""
-    figure = style.new_figure(7.5, 3.6, "Gain against the gap before training · toys of four doses")
-    axes = figure.subplots()
-    styles = style.method_styles(METHODS)
-    for method, title in METHODS.items():
-        known = rows.dropna(subset=[f"gain_{method}", "gap"])
-        x, y = known["gap"].to_numpy(), known[f"gain_{method}"].to_numpy()
-        fit, ends = linregress(x, y), np.linspace(x.min(), x.max(), 50)
-        line = fit.intercept + fit.slope * ends
-        spread = np.sqrt(((y - fit.intercept - fit.slope * x) ** 2).sum() / (len(x) - 2))
-        far = (ends - x.mean()) ** 2 / ((x - x.mean()) ** 2).sum()
-        band = student_t.ppf(0.975, len(x) - 2) * spread * np.sqrt(1 / len(x) + far)
-        look = styles[method]
-        axes.plot(x, y, look["marker"], color=look["color"], alpha=0.6, linestyle="none")
-        axes.plot(ends, line, color=look["color"], linestyle=look["linestyle"], label=title)
-        axes.fill_between(ends, line - band, line + band, color=look["color"], alpha=style.BAND, linewidth=0)
-    gaps = np.array([rows["gap"].min(), rows["gap"].max()])
-    axes.plot(gaps, SLOPE * gaps, color=style.BASE_COLOUR, linestyle=":", label=f"published: {SLOPE} x gap")
-    axes.axhline(0, color=style.BASE_COLOUR, linewidth=0.6)
-    axes.axvline(0, color=style.BASE_COLOUR, linewidth=0.6)
-    gains = rows[[f"gain_{method}" for method in METHODS]]
-    axes.set_ylim(min(gains.min().min(), 0) - 5, gains.max().max() + 5)
-    axes.set(xlabel="self-teacher minus student, untrained, points", ylabel="gain of the trained model, points")
-    figure.legend(loc="outside right upper")
-    return figure
 
 
 if __name__ == "__main__":

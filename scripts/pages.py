@@ -11,22 +11,18 @@ from __future__ import annotations
 
 import argparse
 import ast
-import math
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import board
-import pandas as pd
+import planted_errors
 
 from srpo.algorithm.method import Method
-from srpo.algorithm.teacher import SIBLING_ONLY
-from srpo.analysis.paper import paper_splits
 from srpo.experiment.compose import load_experiment
-from srpo.ground.repository import CONFIGS, REFERENCE
+from srpo.ground.repository import CONFIGS
 from srpo.hosts.functional import load_method
-from srpo.training.watch import RULES, Limits
 
 DOCS = CONFIGS.parent / "docs"
 
@@ -61,15 +57,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def methods() -> str:
-    """A row per method file: what it is, where each case goes, how distilled tokens are weighted, the teacher."""
-    rows = []
-    for file in sorted(CONFIGS.glob("methods/**/*.yaml"), key=lambda file: (file.parent, file.stem)):
-        method = load_method(file.stem)
-        teacher = method.teacher.text if method.needs_teacher else ""
-        if method.teacher_context != SIBLING_ONLY:
-            teacher += f", shown {method.teacher_context.text}"
-        rows.append((f"`{file.stem}`", purpose(file), branches(method), weighting(method), teacher))
-    return grid(("method", "what", "branch of each case", "weight", "teacher"), rows)
+    """A row per method file: what it is, and where each case goes."""
+    files = sorted(
+        CONFIGS.glob("methods/**/*.yaml"), key=lambda file: (file.parent.name != "paper", file.parent, file.stem)
+    )
+    rows = [(f"`{file.stem}`", purpose(file), branches(load_method(file.stem))) for file in files]
+    return grid(("method", "what", "branch of each case"), rows)
 
 
 def branches(method: Method) -> str:
@@ -78,14 +71,7 @@ def branches(method: Method) -> str:
     for phase in method.phases:
         names = phase.routing.branches
         tables.append(names[:1] if len(set(names)) == 1 else names)
-    return ", then ".join(" / ".join(table) for table in tables)
-
-
-def weighting(method: Method) -> str:
-    """What weights the distilled tokens."""
-    parts = ["entropy"] * (method.entropy_beta > 0) + ["group"] * (method.group_weight == "spread")
-    parts += ["equal loss scale"] * method.preserve_loss_scale
-    return ", ".join(parts) or "1" if method.distils else ""
+    return ", then ".join("/".join(table) for table in tables)
 
 
 def experiments() -> str:
@@ -114,19 +100,11 @@ def packages() -> str:
     return grid(("room", "what it is"), rows)
 
 
-def rules() -> str:
-    """A row per rule of the watch for falls: its number, what that is compared with, its limits."""
-    against = {
-        "early": "its own early steps",
-        "least": "its least since then",
-        "best": "its best so far",
-        "nothing": "",
-    }
-    rows = [
-        (f"`{rule.name}`", rule.what, against[rule.against], limit(rule.warn, rule.by), limit(rule.alarm, rule.by))
-        for rule in RULES
-    ]
-    return grid(("rule", "the number", "compared with", "warn", "alarm"), rows)
+def planted() -> str:
+    """A row per planted error that public code has had: what is wrong, and whose code."""
+    public = [each for each in planted_errors.errors() if each.made_in and not each.made_in.startswith("this")]
+    rows = [(each.error, each.made_in) for each in public]
+    return grid(("error", "made in"), rows)
 
 
 def differences() -> str:
@@ -142,57 +120,6 @@ def differences() -> str:
         said = f"{names[one]} minus {names[other]}, {'at the best' if 'best' in when else 'after a short training'}"
         rows.append((said, paper, "; ".join(map(str, found))))
     return grid(("difference", "the paper", "others"), rows)
-
-
-def five() -> str:
-    """A row per source and model with the averages over the five benchmarks, the paper's among them."""
-    paper = pd.read_csv(REFERENCE / "table1_main.csv").query("benchmark == 'average' and model in @board.PAPERS_MODELS")
-    paper = paper.assign(source="paper", budget=paper["budget_hours"].map("{} h".format)).rename(
-        columns={"avg_at_16": "score"}
-    )
-    others = board.averages(board.reproductions()).query("paper_method != 'no'")
-    steps = others.groupby(["source", "run", "model"])["steps"].transform("max")
-    others = others.assign(budget=steps.map(lambda n: f"{n} steps" if pd.notna(n) and n else "not stated"))
-    others["source"] += (", " + others["run"]).where(others["run"] != "", "")
-    both = pd.concat([paper[paper["budget_hours"] != 1], others])
-    base = both[both["method"] == "base"].set_index(["source", "model"])["score"]
-    trained = both[both["method"] != "base"]
-    rows = []
-    for (source, model, budget), of in trained.groupby(["source", "model", "budget"], sort=False):
-        scores = of.set_index("method")["score"]
-        cells = [base.get((source, model)), *(scores.get(name) for name in ("grpo", "sdpo", "srpo"))]
-        shown = ["" if cell is None else f"{cell:.1f}" for cell in cells]
-        lead = f"{cells[3] - cells[1]:+.1f}" if cells[3] is not None else ""
-        rows.append((f"{source}, {model.removeprefix('Qwen3-')}", budget, *shown, lead))
-    return grid(("source", "budget", "untrained", "GRPO", "SDPO", "SRPO", "SRPO - GRPO"), rows)
-
-
-def settings() -> str:
-    """A row per source with each method's learning rate and updates per step."""
-    paper = load_experiment(CONFIGS / "experiments" / "paper.yaml")
-    batch, names = paper.training.questions_per_batch, ("grpo", "sdpo", "srpo")
-    ours = [paper.methods[name] for name in names]
-    rows = [("paper", *(f"{m.learning_rate:.0e}, {batch // m.mini_batch_questions}" for m in ours))]
-    numbers = board.reproductions().query("paper_method == 'yes'").dropna(subset=["learning_rate"])
-    numbers = numbers[numbers["benchmark"].isin(paper_splits()["benchmark"])]
-    for source, of in numbers.groupby("source", sort=False):
-        first = of.drop_duplicates("method").set_index("method")
-        rate = first["learning_rate"].map("{:.0e}".format)
-        said = rate + first["updates_per_step"].map(lambda n: "" if pd.isna(n) else f", {n}")
-        rows.append((str(source), *(said.get(name, "") for name in names)))
-    return grid(("source", "GRPO", "SDPO", "SRPO"), rows)
-
-
-def limit(limits: Limits | None, by: str) -> str:
-    """When a level is reached, in words."""
-    if limits is None:
-        return ""
-    unit = {"ratio": " times it", "points": " points", "value": ""}[by]
-    parts = [f"below {limits.low:g}"] * math.isfinite(limits.low) + [f"above {limits.high:g}"] * math.isfinite(
-        limits.high
-    )
-    text = " or ".join(parts) + unit if parts else "not finite"
-    return text + (f", {limits.times} times in a row" if limits.times > 1 else "")
 
 
 def purpose(file: Path) -> str:
@@ -223,11 +150,9 @@ def grid(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 TABLES: dict[tuple[str, str], Callable[[], str]] = {
     ("method.md", "methods"): methods,
     ("running.md", "experiments"): experiments,
-    ("collapse.md", "rules"): rules,
     ("architecture.md", "packages"): packages,
     ("reproductions.md", "differences"): differences,
-    ("reproductions.md", "averages"): five,
-    ("reproductions.md", "settings"): settings,
+    ("verl.md", "planted"): planted,
 }
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Writes the computed parts of docs/paper-scale.md: plan, what GPU-hours buy, and published seconds.
+"""Writes the computed parts of docs/gpus.md: plan, what GPU-hours buy, and published seconds.
 
     python scripts/paper_scale.py            # write them into the page
     python scripts/paper_scale.py --check    # fail if the page holds others
@@ -24,7 +24,7 @@ from srpo.plan import text as plan_text
 from srpo.plan.gpus import BEST, GPUS, USUAL, WORST, card_seconds
 from srpo.plan.rehearse import rehearsal
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "paper-scale.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "gpus.md"
 CARD = "h100"
 
 
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The exit status.
     """
-    parser = argparse.ArgumentParser(description="Writes the computed parts of docs/paper-scale.md.")
+    parser = argparse.ArgumentParser(description="Writes the computed parts of docs/gpus.md.")
     parser.add_argument("--check", action="store_true", help="fail if the page is not current, and write nothing")
     options = parser.parse_args(arguments)
     before = PAGE.read_text()
@@ -82,16 +82,13 @@ def bought() -> str:
     calibrated, controls = shipped("paper-calibrated"), shipped("paper-controls")
     (block,) = ARMS.matrix
     one = block.model_copy(update={"benchmarks": block.benchmarks[:1], "methods": ["srpo"], "seeds": [1]})
-    halves = controls.execution.model_copy(update={"rollout_tensor_parallel": 2})
     rows = [
         ("the untrained models of `paper-calibrated`", calibrated),
         ("`srpo rehearse paper-arms`", rehearsal(ARMS)),
         ("one run of SRPO to 5 h", until(ARMS, 5, matrix=[one])),
-        ("`paper-arms` with `budget_seconds: {1h: 3600}`", until(ARMS, 1)),
         ("`paper-arms`, its first stage", ARMS),
         ("`paper-arms` with `10h: 36000`, both stages", until(ARMS, 10)),
         ("`paper-controls`: Qwen3-8B, three seeds of two arms, one of three", controls),
-        ("the same with `rollout_tensor_parallel: 2`", controls.model_copy(update={"execution": halves})),
         ("`paper-calibrated`: the paper's 42 runs", calibrated),
         ("`paper`: the same by a wall clock, right on H20 only", PAPER),
     ]

@@ -1,7 +1,7 @@
 """Plants the errors of tests/planted/errors.yaml, one at a time, and says which test finds each.
 
-    python scripts/planted_errors.py                 # all, and write the table into docs/verl.md
-    python scripts/planted_errors.py --only 3 7      # these, by number from 1; prints their rows
+    python scripts/planted_errors.py                 # all
+    python scripts/planted_errors.py --only 3 7      # these, by number from 1
 
 An error is applied to a copy of the package, which the tests import instead of the checkout's.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -23,9 +22,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "verl.md"
 ERRORS = ROOT / "tests" / "planted" / "errors.yaml"
-HEADER = "| error | made in | found by |\n| --- | --- | --- |\n"
 
 
 @dataclass(frozen=True)
@@ -110,32 +107,17 @@ def find(planted: Planted) -> str:
     return found.split("\n")[0].partition("[")[0]
 
 
-def row(planted: Planted) -> str:
-    """Its line of the table."""
-    file, _, name = find(planted).partition("::")
-    return f"| {planted.error} | {planted.made_in} | `{Path(file).name}::{name}` |"
-
-
 def main() -> None:
     """Plant all or some errors."""
     parser = argparse.ArgumentParser(description="Plants errors and says which test finds each.")
-    parser.add_argument("--only", nargs="+", type=int, metavar="N", help="these, and write nothing")
+    parser.add_argument("--only", nargs="+", type=int, metavar="N", help="these")
     only = parser.parse_args().only
-    rows = []
     os.chdir(ROOT)
     for package in ("torch", "numpy", "hypothesis", "jaxtyping", "pydantic"):
         import_module(package)
     for number, planted in enumerate(errors(), 1):
         if only is None or number in only:
-            rows.append(row(planted))
-            print(rows[-1], flush=True)
-    if only is None:
-        page = PAGE.read_text(encoding="utf-8")
-        place = r"(<!-- planted -->\n\n).*?(?=\n\n)"
-        now, count = re.subn(place, lambda match: match[1] + HEADER + "\n".join(rows), page, flags=re.DOTALL)
-        if count != 1:
-            sys.exit(f"{PAGE}: {count} places <!-- planted -->, 1 expected")
-        PAGE.write_text(now, encoding="utf-8")
+            print(f"{number}. {planted.error}: {Path(find(planted)).name}", flush=True)
 
 
 if __name__ == "__main__":

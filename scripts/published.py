@@ -1,4 +1,4 @@
-"""Fills the marked blocks of README.md and docs/ from published experiments, from the plan and from the tests.
+"""Fills the marked blocks of README.md and docs/ from published experiments.
 
     python scripts/published.py            # fill them
     python scripts/published.py --check    # fail if a page says something else
@@ -9,18 +9,14 @@ over several lines. Kinds:
     table1 NAME             cross-fitted scores, which decide, within the last budget
     differences NAME        SRPO minus the other methods, within the last budget
     verdicts NAME BLOCK     the claims of a block with their verdicts; without BLOCK the primary ones and our questions
-    claim NAME CLAIM        a claim of reports/claims.yaml: verdict, estimate, interval, number of base models
-    estimate NAME CLAIM     its estimate and interval alone
+    estimate NAME CLAIM     a claim's estimate and interval (reports/claims.yaml)
+    decided NAME ONE OTHER  on how many benchmarks a method ends above another if all are decided together
     collapses NAME          how many runs of each method collapsed
-    cost NAME               runs and minutes of a core
     specification NAME      what was run, with commit, day, processor and files
     figure NAME FIGURE      a figure of the report, drawn as docs/NAME-FIGURE.svg, light and dark
     TABLE NAME              any other table of the report, e.g. ``table2``
     specifications NAMES    every SRPO minus GRPO of experiments, of the search and of others, drawn, and as CSV
-    doses NAME              mean gaps and gains by dose, of bench/gap.csv
-    gap NAME                gain against gap of the same pairs, drawn
-    plan ARGUMENTS          what ``srpo plan ARGUMENTS`` prints
-    tests FILE              what each test of a file shows
+    doses NAME              gaps, differences and collapses by dose, with the same base models at 60 %
 
 NAME is a folder of ``published/``; while there is none, a block says so. A test refuses an interval outside of a block:
 its numbers have no file.
@@ -29,12 +25,10 @@ its numbers have no file.
 from __future__ import annotations
 
 import argparse
-import ast
 import colorsys
 import hashlib
 import io
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -45,25 +39,24 @@ from typing import Any
 
 import gaps
 import matplotlib as mpl
-import pandas as pd
 import specifications as curves
 import yaml
 from matplotlib.figure import Figure
 
-from srpo.analysis.clocks import clock_frame
 from srpo.analysis.figures import style
 from srpo.analysis.load import load_results
 from srpo.analysis.outline import COST_TABLES, all_sections
 from srpo.analysis.published import unpack
 from srpo.analysis.report import claim_row, first_lines
 from srpo.analysis.results import Results
+from srpo.analysis.statistics.deciding import ALPHA, holm
 from srpo.analysis.tables.table import View
 from srpo.analysis.verdicts import findings
 from srpo.analysis.write import figure_csv, figure_module, figure_title, make_table, markdown
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_yaml
 from srpo.ground.layout import Layout
-from srpo.ground.text import duration, joined, plural
+from srpo.ground.text import joined, plural
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -98,11 +91,11 @@ def filled(text: str, page: Path) -> str:
     def current(block: re.Match[str]) -> str:
         kind, arguments = block[2], block[3].split()
         try:
-            if kind in ("plan", "tests") or (ROOT / "published" / arguments[0]).is_dir():
+            if (ROOT / "published" / arguments[0]).is_dir():
                 said = KINDS[kind](*arguments) if kind in KINDS else tables_of(views_of(kind, *arguments))
             else:
                 said = f"(The runs of `{arguments[0]}` are not published yet.)"
-        except (SrpoError, KeyError, TypeError, OSError, subprocess.CalledProcessError) as error:
+        except (SrpoError, KeyError, TypeError, OSError) as error:
             raise SystemExit(f"{page}: {block[1]}: {error}; blocks: {', '.join([*KINDS, *ALL_TABLES])}") from error
         if page.parent != ROOT:
             said = re.sub(r'(\]\(|src="|srcset=")docs/', r"\1", said.replace("](published/", "](../published/"))
@@ -115,17 +108,23 @@ def filled(text: str, page: Path) -> str:
 
 
 @cache
-def results_of(name: str) -> Results:
-    """The results of a published experiment."""
+def results_of(name: str, like: str = "") -> Results:
+    """The results of a published experiment, or of those of its runs that have another's benchmarks and seeds."""
     with tempfile.TemporaryDirectory() as copy:
-        unpack(ROOT / "published" / name, Layout(Path(copy)))
-        return load_results(Path(copy))
+        layout = Layout(Path(copy))
+        unpack(ROOT / "published" / name, layout)
+        if like:
+            narrow = read_yaml(layout.experiment)
+            (of,) = read_yaml(Layout(ROOT / "published" / like).experiment)["matrix"]
+            narrow["matrix"] = [b | {key: of[key] for key in ("benchmarks", "seeds")} for b in narrow["matrix"]]
+            layout.experiment.write_text(yaml.safe_dump(narrow, sort_keys=False))
+        return load_results(layout.folder)
 
 
 @cache
-def rows_of(name: str) -> dict[str, dict[str, Any]]:
+def rows_of(name: str, like: str = "") -> dict[str, dict[str, Any]]:
     """The report's row of each claim."""
-    results = results_of(name)
+    results = results_of(name, like)
     return {finding.claim.id: claim_row(finding, results) for finding in findings(results)}
 
 
@@ -166,12 +165,6 @@ def estimate(name: str, claim: str) -> str:
     return joined([f"{line['model']} " * several + f"{line['text']} {line['interval']}".strip() for line in lines])
 
 
-def claim(name: str, claim: str) -> str:
-    row = rows_of(name)[claim]
-    over = row["here"][0]["over"].split(";")[0] if row["here"][0]["interval"] else ""
-    return f"{row['finding'].claim.statement}: {row['verdict']}, {estimate(name, claim)} {over}".strip()
-
-
 def verdicts(name: str, block: str = "") -> str:
     found = [row["finding"] for row in rows_of(name).values()]
     chosen = {f.claim.statement for f in found if (f.claim.block == block if block else f.claim.primary or f.asked)}
@@ -182,13 +175,6 @@ def verdicts(name: str, block: str = "") -> str:
 def collapses(name: str) -> str:
     rows = [row for view in views_of("collapses", name) for row in view.rows if row[1]]
     return "; ".join(f"{label} {texts[0].split(' [')[0]}" for label, texts in rows)
-
-
-def cost(name: str) -> str:
-    runs = results_of(name).runs
-    seconds = runs["wall_seconds"].sum() + runs["evaluation_wall_seconds"].sum()
-    median = duration(runs["wall_seconds"].median(), digits=2)
-    return f"{plural(len(runs), 'run')}, {duration(seconds, 'core', 2)}; a run trains for {median}"
 
 
 def specification(name: str) -> str:
@@ -202,8 +188,6 @@ def figure(name: str, figure: str) -> str:
     results = results_of(name)
     drawn = figure_module(figure)
     frame = drawn.data(results)
-    if figure == "clock_differences":  # a report leaves out measured seconds, which differ by machine
-        frame = pd.concat([frame, clock_frame(results, measured=True)], ignore_index=True)
     if frame.empty:
         raise SrpoError(f"nothing to draw: {name} has no runs for it")
     draw = partial(drawn.draw, figure_title(drawn, results), results, frame)
@@ -220,20 +204,28 @@ def specifications(*names: str) -> str:
     return f"{drawn}\n\nThe numbers: [specifications.csv](docs/{path.name})"
 
 
-def doses(name: str) -> str:
-    columns = {"gap": "gap"} | {f"gain_{method}": title for method, title in gaps.METHODS.items()}
-    means = gaps.dosed(gaps.read(), name).groupby(["benchmark", "dose"])[[*columns]].mean()
-    lines = [["benchmark", "examples with a solution", *columns.values()], ["---"] * 2 + ["---:"] * len(columns)]
-    lines += [
-        [benchmark, f"{dose:.0f} %", *(f"{round(value):+d}" for value in of)]
-        for (benchmark, dose), of in zip(means.index, means.to_numpy(), strict=True)
-    ]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def doses(name: str, other: str) -> str:
+    gap = gaps.dosed(gaps.read(), name).groupby(["dose", "benchmark"])["gap"].mean().unstack()
+    head = ["dose", *(f"gap, {each}" for each in gap), "SRPO - GRPO", "SRPO - SDPO", "GRPO - SDPO", "collapsed"]
+    claims, rows = ("srpo_over_grpo_last", "srpo_over_sdpo_last", "grpo_overtakes_sdpo"), []
+    for of in ((name, ""), (other, name)):
+        views = make_table("collapses", results_of(*of)).shown
+        counts = [re.split(", | \\[", texts[0])[0] for view in views for _, texts in view.rows if texts]
+        for i, lines in enumerate(zip(*(rows_of(*of)[claim]["here"] for claim in claims), strict=True)):
+            differences = [f"{line['text'].removesuffix(' points')} {line['interval']}" for line in lines]
+            rows.append([*differences, "; ".join(counts[3 * i : 3 * i + 3])])
+    means = zip(gap.index, gap.to_numpy(), rows, strict=True)
+    lines = [[f"{dose:.0f} %", *(f"{each:+.0f}" for each in of), *row] for dose, of, row in means]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines))
 
 
-def gap(name: str) -> str:
-    rows = gaps.dosed(gaps.read(), name)
-    return picture("Gain against gap, with a line for each method", "gap", figure_csv(rows), partial(gaps.draw, rows))
+def decided(name: str, one: str, other: str) -> str:
+    results = results_of(name)
+    (model,), last = results.experiment.models, list(results.budget_seconds)[-1]
+    over = results.benchmarks(model, (one, other))
+    found = [results.estimate(model, {(one, last): 1.0, (other, last): -1.0}, [each]) for each in over]
+    p_values = holm([each.p_above(0) for each in found if each])
+    return f"{int((p_values <= ALPHA).sum())} of {len(over)} benchmarks"
 
 
 def picture(title: str, name: str, numbers: str, drawn: Callable[[], Figure]) -> str:
@@ -267,38 +259,19 @@ def data_of(path: Path) -> str | None:
     return found[1] if found else None
 
 
-# ---------------------------------------------------------------- the plan and the tests
-
-
-def plan(*arguments: str) -> str:
-    command = [sys.executable, "-m", "srpo", "plan", *arguments]
-    return f"```\n{subprocess.run(command, capture_output=True, text=True, check=True).stdout}```"
-
-
-def tests(file: str) -> str:
-    found = [node for node in ast.parse((ROOT / file).read_text()).body if isinstance(node, ast.FunctionDef)]
-    shown = {f.name: ast.get_docstring(f) for f in found if f.name.startswith("test_")}
-    lines = [text.split("\n\n")[0] if text else name[5:].replace("_", " ") for name, text in shown.items()]
-    return "\n".join(f"- {' '.join(line.split())}" for line in lines)
-
-
 KINDS: dict[str, Callable[..., str]] = {
     each.__name__: each
     for each in (
         table1,
         differences,
         verdicts,
-        claim,
         estimate,
+        decided,
         collapses,
-        cost,
         specification,
         figure,
         specifications,
         doses,
-        gap,
-        plan,
-        tests,
     )
 }
 

@@ -42,24 +42,26 @@ def curve(published: Mapping[str, Results], tuned: Mapping[str, Any]) -> pd.Data
 
 
 def _measured(results: Results) -> Iterator[dict[str, Any]]:
-    (model,) = results.experiment.models
-    over = results.benchmarks(model, (ONE, OTHER))
-    budgets = list(results.budget_seconds)
+    """Of each model; several models, and real ones, by the score that decides alone."""
+    models, budgets = results.experiment.models, list(results.budget_seconds)
+    alone = len(models) > 1 or not results.experiment.is_toy
 
-    def row(group: str, specification: str, budget: str, benchmarks: list[str], score: str) -> dict[str, Any]:
-        found = results.estimate(model, {(ONE, budget): 1.0, (OTHER, budget): -1.0}, benchmarks, score)
+    def row(model: str, group: str, specification: str, budget: str, over: list[str], score: str) -> dict[str, Any]:
+        found = results.estimate(model, {(ONE, budget): 1.0, (OTHER, budget): -1.0}, over, score)
         assert found is not None  # published runs are complete
-        said = {"group": group, "specification": specification}
+        said = {"group": group, "specification": f"{models[model].title}, " * (len(models) > 1) + specification}
         return said | {"value": found.value, "low": found.low, "high": found.high}
 
-    for number, budget in enumerate(budgets, 1):
-        for score, title in SCORE_TITLES.items():
-            yield row("budget and score", f"budget {number}, {title}", budget, over, score)
-    for benchmark in over:
-        named = f"{results.benchmark_title(benchmark)}, budget {len(budgets)}"
-        yield row("one benchmark", named, budgets[-1], [benchmark], results.deciding)
-    for measured in (False, True):
-        frame = clock_frame(results, measured)
+    for model in models:
+        over = results.benchmarks(model, (ONE, OTHER))
+        for number, budget in enumerate(budgets, 1):
+            for score, title in SCORE_TITLES.items():
+                if not alone or score == results.deciding:
+                    yield row(model, "budget and score", f"budget {number}, {title}", budget, over, score)
+        for benchmark in over if len(over) > 1 else ():
+            named = f"{results.benchmark_title(benchmark)}, budget {len(budgets)}"
+            yield row(model, "one benchmark", named, budgets[-1], [benchmark], results.deciding)
+    for frame in () if alone else (clock_frame(results), clock_frame(results, measured=True)):
         for each in frame[(frame["method"] == ONE) & (frame["other"] == OTHER)].to_dict("records"):
             if each["clock"] != "training clock":
                 ends = {"value": each["difference"], "low": each["difference_low"], "high": each["difference_high"]}

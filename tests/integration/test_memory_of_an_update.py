@@ -2,14 +2,12 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from dataclasses import dataclass
 
 import fake_update
 import pytest
-from paths import ROOT
 
 from srpo.experiment import memory
 from srpo.experiment.compose import load_experiment
@@ -17,8 +15,8 @@ from srpo.ground.repository import CONFIGS
 
 PAPER = load_experiment(CONFIGS / "experiments" / "paper.yaml")
 TOKENS = memory.micro_batch_tokens(PAPER.execution, PAPER.training)
-PAGE = ROOT / "docs" / "paper-scale.md"
-MODELS = ("qwen3-4b", "qwen3-8b")
+MODELS = {"qwen3-4b": (15.13, 15.85, 27.28, 37.8), "qwen3-8b": (18.11, 19.41, 40.21, 54.6)}
+"""GB at the peak of an update with 2 layers, with 4, with all, and what the plan says, without CUDA and server."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +54,12 @@ def test_what_stays_on_a_gpu_is_the_formulas(model, measured) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
-def test_the_page_has_what_is_computed_here(model, measured) -> None:
-    """The row of docs/paper-scale.md; other versions of torch may differ a little."""
-    (row,) = re.findall(rf"^\| {model} \| (\d+\.\d\d \|.*) \|$", PAGE.read_text(), re.MULTILINE)
+def test_the_peak_is_what_it_was(model, measured) -> None:
+    """Other versions of torch may differ a little."""
     shape, peak = memory.shape_of(PAPER.models[model]), measured[model]["peak"]
     planned = sum(memory.update_memory(shape, PAPER.execution, PAPER.training).values()) - memory.DEVICE_RUNTIME
-    expected = [size / 1e9 for size in (peak.two, peak.four, peak.at(shape.num_hidden_layers), planned)]
-    assert [float(cell) for cell in row.split(" | ")] == pytest.approx(expected, rel=0.005), expected
+    found = [size / 1e9 for size in (peak.two, peak.four, peak.at(shape.num_hidden_layers), planned)]
+    assert found == pytest.approx(MODELS[model], rel=0.005)
 
 
 @pytest.mark.slow

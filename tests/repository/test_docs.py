@@ -68,7 +68,8 @@ def commands_of(block: str) -> tuple[tuple[str, ...], ...]:
 def experiments_of(page: str) -> set[str]:
     """Names of the experiments that a page tells its reader to write."""
     (path,) = (path for path in PAGES if path.name == page)
-    return {yaml.safe_load(block).get("name", "") for block in blocks(path, "yaml")}
+    written = map(yaml.safe_load, blocks(path, "yaml"))
+    return {content.get("name", "") for content in written if isinstance(content, dict)}
 
 
 def commands() -> list:
@@ -177,8 +178,7 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         file.write_text(block)
         content = yaml.safe_load(block)
         if content.get("kind") == "files":
-            (question,) = blocks(ROOT / "docs" / "extending.md", "json")
-            (with_response,) = blocks(ROOT / "docs" / "small-scale.md", "json")
+            with_response, question = blocks(ROOT / "docs" / "extending.md", "json")
             of_each = [question.replace("17", str(number)) for number in range(40)]
             (file.parent / content["train_file"]).write_text("".join([with_response, *of_each[8:]]))
             (file.parent / content["test_file"]).write_text("".join(of_each[:8]))

@@ -1,4 +1,4 @@
-"""The gap before training: the pairs that the pages are about, their slopes by hand, and what is drawn."""
+"""The gap before training: the pairs that the pages are about, and their slopes by hand."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import gaps
 import numpy as np
 import pandas as pd
 import pytest
-from paths import ROOT
 from scipy.stats import t as student_t
 
 from srpo.analysis.gap import MISS, forecast
-from srpo.analysis.tables.before_training import held
 
 
 def test_the_doses_have_the_same_base_models_and_benchmarks() -> None:
@@ -50,16 +48,6 @@ def test_a_line_through_all_pairs_leaves_no_width() -> None:
     width = gaps.left_out(rows.assign(gain_sdpo=2 * rows["gap"] + 1 + noise), "sdpo")[2]
     assert width == pytest.approx(0, abs=1e-6)
     assert gaps.left_out(rows.assign(gain_sdpo=2 * rows["gap"] + 1), "sdpo", by_gap=False)[2] > 10
-
-
-def test_the_page_says_how_often_the_laws_interval_holds_the_gain() -> None:
-    page, rows = (ROOT / "docs" / "faq.md").read_text().replace("\n", " "), gaps.toys(gaps.read())
-    counts = {method: held(rows, method) for method in gaps.METHODS}
-    assert f"SDPO's gain in {counts['sdpo'][0]} of {counts['sdpo'][1]} pairs" in page
-    assert f"SRPO's in {counts['srpo'][0]}, GRPO's in {counts['grpo'][0]} of {counts['grpo'][1]}" in page
-    inside, of, width = gaps.left_out(rows, "sdpo")
-    alone = gaps.left_out(rows, "sdpo", by_gap=False)[2]
-    assert f"holds {inside} of {of}, but is {width:.0f} points wide to each side ({alone:.0f} without the gap)" in page
 
 
 def test_the_forecast_is_as_wide_as_gains_are_far_from_the_law() -> None:

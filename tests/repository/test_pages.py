@@ -5,4 +5,4 @@ import pages
 
 def test_tables_from_configuration_are_current() -> None:
     assert pages.main(["--check"]) == 0
-    assert "grpo / grpo / sdpo / grpo" in pages.methods()
+    assert "grpo/grpo/sdpo/grpo" in pages.methods()

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from srpo.algorithm import LOGITS_CHUNK
 
 CPU_LOGITS_CHUNK = 2**21
-"""The most on a CPU: 8 MB in float32, which stay in a core's cache (docs/speed.md)."""
+"""The most on a CPU: 8 MB in float32, which stay in a core's cache."""
 
 LOWEST = -1e4
 """Log-prob of a token whose logit is -inf, as of a masked vocabulary: its probability is 0, and 0 times -inf is NaN."""

@@ -155,7 +155,7 @@ def gap_text(found: dict[str, Estimate], title: str) -> str:
             "",
             f"The teacher gave the answer of a foreign solution in {copied:.1f} % of its responses. A teacher that",
             "copies has a large gap whatever there is to learn. Our toys' teachers copy, and their gaps did not",
-            "predict what SDPO gained (docs/faq.md).",
+            "predict what SDPO gained (docs/results.md).",
         ]
     return "\n".join(lines)
 

@@ -89,7 +89,7 @@ def keep_freed_memory() -> None:
     """Let this process keep the memory that it frees, for its next tensors.
 
     By default glibc gives large blocks back to the system, which clears every page again when the next tensor touches
-    it: in a step of a model of 135 M parameters this took a sixth of the time (docs/speed.md). Other C libraries than
+    it: in a step of a model of 135 M parameters this took a sixth of the time. Other C libraries than
     glibc are left as they are.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -35,22 +35,22 @@ CONCURRENT = 256
 """Requests that an SGLang server works on at once (verl's ``rollout.max_num_seqs``)."""
 
 START_SECONDS = {"in_process": 16.0, "ray": 60.0}
-"""Seconds to start training, imports included, and to end it: measured in one process, two runs at a time
-(docs/speed.md); assumed of a Ray cluster."""
+"""Seconds to start training, imports included, and to end it: measured in one process, two runs at a time;
+assumed of a Ray cluster."""
 
 EVALUATION_START_SECONDS = {"embedded": 4.0, "sglang": 15.0}
-"""Seconds to start an evaluation: measured with the embedded engine (docs/speed.md), assumed of SGLang's client."""
+"""Seconds to start an evaluation: measured with the embedded engine, assumed of SGLang's client."""
 
 SERVER_SECONDS = {"embedded": 0.0, "sglang": 120.0}
 """Assumed seconds to start rollout servers, including loading the model."""
 
 MODELLED_SECOND = 5.0
-"""Seconds of a core that a second of the modelled clock takes with the toys (docs/speed.md): the clock
+"""Seconds of a core that a second of the modelled clock takes with the toys: the clock
 counts FLOPs, and steps of so small a model take most of their time for other things."""
 
 WARM_START_SECONDS = {"families": (1.36e-3, 7.1e-9)} | dict.fromkeys(("splits", "files"), (9.7e-3, 3.8e-9))
 """CPU seconds of an example of a warm start, and more for each parameter. Of the families: the line through Miniature-S
-and -L (docs/toy-models.md). Of real splits: through Miniature-L, whose examples are a quarter as long, and
+and -L. Of real splits: through Miniature-L, whose examples are a quarter as long, and
 SmolLM2-135M, of which only the wall seconds are known (``published/real-cpu-spelling``): its two threads may have taken
 up to twice as many CPU seconds."""
 

@@ -209,7 +209,7 @@ def _notes(plan: Plan) -> str:
     if any(run.source == "FLOPs" for run in plan.runs):
         lines.append(
             "Computed: FLOPs at the clock's nominal rates, prompts and responses as long as they may be. A second of a "
-            f"toy's clock takes {MODELLED_SECOND:g} s of a core (docs/speed.md)."
+            f"toy's clock takes {MODELLED_SECOND:g} s of a core."
         )
     lines.append("Not included: queues, attempts that fail, downloads, data, tables and figures.")
     return "What this rests on\n" + "\n".join(f"- {line}" for line in lines)

@@ -237,7 +237,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, s
 def _by_matrix_products(
     query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, scale: float | None
 ) -> Tensor:
-    """Attention in bfloat16 on a CPU, where torch's own backward pass takes four times as long (docs/speed.md).
+    """Attention in bfloat16 on a CPU, where torch's own backward pass takes four times as long.
 
     The query heads that share a key head are rows of one matrix, so keys are not repeated.
     """

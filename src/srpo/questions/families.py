@@ -4,7 +4,7 @@ A family is a table of *noisy facts*: (world, key) has one true value and a few 
 warm-start corpus states the true value with the fact's own probability. A question combines two or three facts of
 one world and asks for a short open answer; held-out questions are new combinations of known facts. A
 model warm-started on such a corpus therefore fails on particular facts, which training can correct, and finds
-them stated correctly in a sibling's response (docs/toy-models.md).
+them stated correctly in a sibling's response.
 
 A family has one dial and a number. With ``facts_per_question`` a question has that number of facts and asks for the
 result of each, so that one wrong fact makes the answer wrong. ``facts`` is the number of the table of facts: another

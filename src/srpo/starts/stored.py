@@ -2,7 +2,7 @@
 
 A file holds the weights and, as metadata, the recipe and who made it: ``recipe`` (architecture and warm start),
 ``tokenizer`` (the hash of ``tokenizer.json``, which is made again from the recipe), ``warm_start`` (what it has learnt)
-and ``made`` (commit, machine, torch). ``srpo model --store`` writes it; docs/toy-models.md has the command.
+and ``made`` (commit, machine, torch). ``srpo model --store`` writes it (``make base-models``).
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """The supervised start of a model on two cores: minutes, and the same result every time on one machine.
 
 Muon for the matrices makes it short for a new model; a pretrained model learns only a format, with AdamW. The solution
-in an informed prompt is learnt like a response (docs/speed.md has the effect of both).
+in an informed prompt is learnt like a response.
 """
 
 import math

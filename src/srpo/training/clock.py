@@ -1,7 +1,7 @@
 """The training clock, and the best validation within a budget.
 
-The clock counts generation, reward, log-prob, teacher and update. Start-up, validation and checkpoints do not count
-(section 4.2). The kinds of clock are in ``srpo.experiment.config``.
+The clock counts generation, reward, log-prob, teacher and update. Start-up, validation and checkpoints do not count;
+the paper does not say what counts (docs/paper.md). The kinds of clock are in ``srpo.experiment.config``.
 """
 
 import time

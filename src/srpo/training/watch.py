@@ -1,4 +1,4 @@
-"""Rules that warn of a fall: they compare a run with its own earlier steps (docs/collapse.md).
+"""Rules that warn of a fall: they compare a run with its own earlier steps.
 
 :data:`RULES` are the rules, as data. :class:`Watch` takes a run's logs event by event, :func:`signals_of` at once;
 neither reads a file. Limits that fit every model do not exist: a healthy run of one ends where another breaks.

@@ -28,7 +28,6 @@ EMBEDDED = load_experiment(CONFIGS / "experiments" / "embedded.yaml")
 _LARGE = EMBEDDED.models["miniature-large"].model_copy(update={"stored": {}})
 BUILT = EMBEDDED.model_copy(update={"models": {"miniature-large": _LARGE}})
 """The same with base models that are built."""
-TOY_MODELS = (ROOT / "docs" / "toy-models.md").read_text()
 
 
 REST = "log-probs, teacher, update"
@@ -144,9 +143,8 @@ def test_a_limit_of_steps_ends_a_run() -> None:
 
 
 def test_base_models_take_what_was_measured() -> None:
-    """The row "warm start" of docs/toy-models.md has Miniature-L's."""
-    (row,) = re.findall(r"^\| warm start \|.*$", TOY_MODELS, re.MULTILINE)
-    (measured,) = [float(seconds) for seconds in re.findall(r"(\d+) CPU s", row)]
+    """Miniature-L's warm start of 2,500 steps of 32: 208 CPU seconds."""
+    measured = 208
     planned = plan.make_plan(BUILT).model_seconds
     assert planned == pytest.approx([measured] * len(BUILT.matrix[0].seeds), rel=0.02)  # one for each seed
 
@@ -258,5 +256,5 @@ def test_a_dense_mask_takes_what_the_page_says() -> None:
         cost = model_cost(memory.shape_of(model))
         dense = 2 * cost.matmul_parameters * tokens + 4 * cost.attention_width * tokens**2
         times += [dense / cost.forward_flops([length] * (tokens // length)) for length in (1024, 10240)]
-    page = (ROOT / "docs" / "paper-scale.md").read_text()
+    page = (ROOT / "docs" / "gpus.md").read_text()
     assert f"{min(times):.1f} to {max(times):.1f} times" in " ".join(page.split())

@@ -1,4 +1,4 @@
-"""The table of names in docs/verl.md, against the configuration that a run composes for verl."""
+"""The tables of names in docs/verl.md, against the configuration that a run composes for verl."""
 
 from __future__ import annotations
 
@@ -93,6 +93,10 @@ def test_every_number_of_a_run_has_a_row_or_is_ours() -> None:
             "stop_on",
         ),
         *("driver", "precision", "attention", "offload_teacher", "deterministic_rollouts", "verl_overrides"),
+        *("distillation_topk", "distillation_alpha", "distillation_is_clip", "max_reprompt_len"),
+        *("teacher", "teacher_update_rate", "teacher_context", "entropy_beta", "mix_lambda"),
+        *("rlsd_lambda", "rlsd_clip", "rlsd_decay", "group_weight", "first_phase_steps", "second_routing"),
+        *("success_buffer", "filter_groups"),
     }
     tables = PAGE.split("## Names")[1].split("\n## ")[0]
     named = set(re.findall(r"^\| `(\w+)` \|", tables, re.MULTILINE))

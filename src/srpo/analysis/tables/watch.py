@@ -29,7 +29,7 @@ def table(results: Results) -> Table:
         views.append(View("Rule", heads, body, spec.title))
     early = reference_steps(results.experiment.training.warmup_steps)
     notes = [
-        "In how many runs each rule gave an alarm, or only a warning (docs/collapse.md has the rules). Rules on steps "
+        "In how many runs each rule gave an alarm, or only a warning (training/watch.py has the rules). Rules on steps "
         f"compare a run with its own steps {early.start} to {early.stop - 1}; a shorter run cannot have their signals. "
         "A signal is no verdict: another table says which runs collapsed."
     ]
