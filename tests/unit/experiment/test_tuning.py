@@ -13,6 +13,7 @@ from one_line import refused
 from synthetic import tiny_experiment
 
 from srpo.analysis.load import load_results
+from srpo.analysis.tables.table import Bold
 from srpo.analysis.write import make_table
 from srpo.cli import main
 from srpo.experiment import tuning
@@ -104,16 +105,12 @@ def test_an_experiment_takes_what_was_found_and_says_where_it_is_from(tmp_path: 
         root = tmp_path / experiment.name
         write_text(Layout(root).experiment, resolved_text(experiment))
         table = make_table("tuning", load_results(root))
-        (grid,) = table.shown
-        assert [[cell.text for cell in row.cells] for row in grid.rows] == [
-            [f"{100 * SCORES['grpo'][i]:.1f}", f"{100 * SCORES['srpo'][i]:.1f}"] for i in range(4)
-        ]
-        assert [[cell.best for cell in row.cells] for row in grid.rows] == [
-            [False, False],
-            [True, False],
-            [False, False],
-            [False, True],
-        ]
+        (view,) = table.shown
+        texts = [texts for _, texts in view.rows]
+        scores = [[f"{100 * SCORES[method][i]:.1f}" for method in ("grpo", "srpo")] for i in range(4)]
+        assert texts == scores
+        bold = [[isinstance(text, Bold) for text in row] for row in texts]
+        assert bold == [[False, False], [True, False], [False, False], [False, True]]
         assert "8 runs, 80 training steps, 20 s of the training clock, 4 minutes" in table.notes[0]
 
 
