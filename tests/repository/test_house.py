@@ -14,11 +14,11 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 34_823,
-    "code lines of src": 13_935,
-    "lines of src": 21_492,
-    "lines of analysis": 5_479,
-    "lines of tests": 24_938,
+    "code lines of Python": 35_083,
+    "code lines of src": 14_141,
+    "lines of src": 21_759,
+    "lines of analysis": 5_515,
+    "lines of tests": 24_954,
     "error branches of src": 246,
     "raise in src": 248,
     "rooms of src": 14,
