@@ -47,7 +47,7 @@ rule write_report:
 rule mlflow:
     input:
         rules.write_report.output,
-        evaluations("evaluation.json"),
+        experiment="<exp>/experiment.yaml",
     output:
         touch("<exp>/in_mlflow"),
     log:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 LOCK_SECONDS = 60.0
 
 LIVE_SECONDS = 10.0
-"""How often a run that trains is shown; up to six times as long where that takes a fiftieth of a core."""
+"""How often a run that trains is shown; up to three times as long where that takes a fiftieth of a core."""
 
 # An unreachable server is an error soon and in one line, and telemetry is off.
 _ENVIRONMENT = {
@@ -83,7 +83,7 @@ def live(folder: Path) -> Iterator[None]:
         while not ended:
             ended, start = over.wait(pause), time.thread_time()
             mirror.update(files, running=not ended)
-            pause = min(6 * LIVE_SECONDS, max(LIVE_SECONDS, 50 * (time.thread_time() - start)))
+            pause = min(3 * LIVE_SECONDS, max(LIVE_SECONDS, 50 * (time.thread_time() - start)))
 
     (thread := threading.Thread(target=follow, daemon=True)).start()
     try:
