@@ -10,10 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-import matplotlib as mpl
 import pandas as pd
 
-from srpo.analysis.figures import style
 from srpo.analysis.outline import COST_TABLES, figures_of, tables_of
 from srpo.analysis.results import Results
 from srpo.analysis.tables.table import Bold, Table, View, number
@@ -96,6 +94,10 @@ def write_figures(results: Results, folder: Path) -> None:
 
     A figure that has nothing to show (yet) is written as a note that says so, because the workflow expects its files.
     """
+    import matplotlib as mpl
+
+    from srpo.analysis.figures import style
+
     with mpl.rc_context(style.rc()):
         for name in figures_of(results.experiment):
             figure = figure_module(name)
