@@ -73,9 +73,6 @@ def test_the_page_counts_broken_runs_and_how_far_untrained_scores_are() -> None:
     assert f"at most {(base['score'] - base['avg_at_16']).abs().max():.1f} points from the paper's" in page
 
 
-# ---------------------------------------------------------------- the rows
-
-
 # The averages that the sources print beside the scores: a score that was copied wrongly shows here.
 PRINTED = {
     ("VERPO", "Qwen3-8B", "base"): 49.31,

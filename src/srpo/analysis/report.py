@@ -203,9 +203,6 @@ _OVER = {
 """What an interval covers, by :attr:`~srpo.analysis.statistics.estimates.Estimate.meaning`."""
 
 
-# ---------------------------------------------------------------- remarks, samples, provenance
-
-
 def remarks(results: Results) -> list[str]:
     """What a reader should know of these runs: other questions, early ends, one run under two seeds."""
     found = [
