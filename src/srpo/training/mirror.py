@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 LOCK_SECONDS = 60.0
-
 LIVE_SECONDS = 10.0
 """How often a run that trains is shown; up to three times as long where that takes a fiftieth of a core."""
 
@@ -57,7 +56,6 @@ _PARAMETERS = re.compile(
 
 _PROLONGS = re.compile(r"training\.(budget_seconds|max_steps|stop_on)")
 """Settings with which a run may go on; MLflow's parameters cannot change."""
-
 _VIEW = {"searchFilter": "", "orderByKey": "attributes.start_time", "orderByAsc": False, "startTime": "ALL"}
 _VIEW |= {"lifecycleFilter": "Active", "datasetsFilter": [], "modelVersionFilter": "All Runs"}
 
@@ -65,8 +63,8 @@ _VIEW |= {"lifecycleFilter": "Active", "datasetsFilter": [], "modelVersionFilter
 def sync(folder: Path) -> str:
     """Make MLflow show all runs of ``results/<experiment>`` and the report as their files are now; where, in words."""
     mirror = Mirror(Layout(folder))
-    layout = mirror.layout
-    found = layout.found(layout.any_run.origin) + layout.found(layout.base_files("{model}", "{benchmark}").evaluation)
+    every, bases = mirror.layout.any_run.origin, mirror.layout.base_files("{model}", "{benchmark}").evaluation
+    found = mirror.layout.found(every) + mirror.layout.found(bases)
     for file in found:
         mirror.show(RunFiles(file.parent))
     return f"MLflow at {without_password(mirror.uri)} shows {plural(len(found), 'run')}: {mirror.show_report()}"
@@ -76,7 +74,7 @@ def sync(folder: Path) -> str:
 def live(folder: Path) -> Iterator[None]:
     """Show a run in MLflow while it trains, from a thread: nothing waits for it but the end, for a minute at most."""
     files, over = RunFiles(Path(os.path.abspath(folder))), threading.Event()
-    mirror = Mirror(Layout(files.folder / "../../../../.."))
+    mirror = Mirror(Layout(folder / "../../../../.."))
 
     def follow() -> None:
         ended, pause = False, LIVE_SECONDS
@@ -170,10 +168,10 @@ class Mirror:
                 run = self._run(client, layout.folder, "report", None, "report")
                 self._log_artifacts(client, run, layout.report, layout.tables, layout.cost, layout.figures)
                 client.set_terminated(run.info.run_id)
-            runs = client.search_runs([self._experiment])
-            scores = {key for each in runs for key in each.data.metrics if key.startswith("score_")}
-            view = _VIEW | {"selectedColumns": [f"metrics.`{key}`" for key in sorted(scores)]}
-            client.set_experiment_tag(self._experiment, "mlflow.sharedViewState.scores", json.dumps(view))
+            found = {key for run in client.search_runs([self._experiment]) for key in run.data.metrics}
+            columns = [f"metrics.`{key}`" for key in sorted(found) if key.startswith("score_")]
+            view = json.dumps(_VIEW | {"selectedColumns": columns})
+            client.set_experiment_tag(self._experiment, "mlflow.sharedViewState.scores", view)
         server = "http://localhost:5000" if self._database else without_password(self.uri)
         return f"{server}/#/experiments/{self._experiment}/runs?workflowType=machine_learning&viewStateShareKey=scores"
 

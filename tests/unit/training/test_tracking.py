@@ -94,8 +94,6 @@ def test_a_training_run_is_shown_whole(results: Path) -> None:
     assert float(run.data.params["method.learning_rate"]) == 5e-6
     assert len(run.data.params) < 32
     assert history(results, run.info.run_id, "loss/total") == logged(folder, "loss/total")
-    validations = [(event["step"], event["avg_at_k"]) for event in read_events(folder / "validations.jsonl")]
-    assert history(results, run.info.run_id, "validation/avg_at_k") == validations
     for name, budget in json.loads((folder / "evaluation.json").read_text())["budgets"].items():
         point = (budget["step"], budget["avg_at_k"])
         assert history(results, run.info.run_id, f"evaluation/{name}/avg_at_k") == [point]
