@@ -144,10 +144,10 @@ def finish(process: subprocess.Popen, folder: Path, local: Path) -> str:
     return log
 
 
-def jobs(cluster: Cluster) -> list[dict[str, str]]:
-    """What the controller knows of each job."""
+def jobs(cluster: Cluster, state: str = "") -> list[dict[str, str]]:
+    """What the controller knows of each job in this state."""
     shown = cluster.command("scontrol", "--oneliner", "show", "jobs").splitlines()
-    return [dict(re.findall(r"(\w+)=(\S*)", line)) for line in shown if line.startswith("JobId=")]
+    return [dict(re.findall(r"(\w+)=(\S*)", line)) for line in shown if f"JobState={state}" in line]
 
 
 def training(cluster: Cluster, method: str = "srpo") -> dict[str, str] | None:
@@ -210,6 +210,21 @@ def test_disturbed(disturb: Callable[[Cluster], None], folder: Path, local: Path
         wait_for(lambda: steps(folder) >= 6 and training(cluster), process)
         disturb(cluster)
         finish(process, folder, local)
+
+
+def test_an_experiment_edited_while_jobs_wait(folder: Path, local: Path, cluster: Cluster) -> None:
+    """No report shows the run beside the old settings; the next start makes the report and trains no step again."""
+    cluster.command("scontrol", "update", "partitionname=gpu", "state=down")
+    with submit(folder, cluster) as process:
+        wait_for(lambda: [job["Partition"] for job in jobs(cluster, "PENDING")] == ["gpu", "gpu"], process)
+        edited = folder / "experiment.yaml"
+        edited.write_text(edited.read_text().replace("learning_rate: 0.0006", "learning_rate: 0.0005"))
+        cluster.command("scontrol", "update", "partitionname=gpu", "state=up")
+        assert process.wait(timeout=PATIENCE) == 1
+    assert not (folder / "results/segments/report.html").exists()
+    with submit(folder, cluster) as process:
+        assert process.wait(timeout=PATIENCE) == 0
+    assert [event["step"] for event in attempts(folder)[-2:]] == [steps(folder)] * 2
 
 
 def test_ctrl_c_ends_the_jobs(folder: Path, local: Path, cluster: Cluster) -> None:
