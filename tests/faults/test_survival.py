@@ -191,7 +191,7 @@ def test_snakemake_and_a_run_that_are_killed_three_times_each_end_with_the_same_
         return subprocess.Popen([sys.executable, "-m", "srpo.cli", "train", files.summary], start_new_session=True)
 
     def left():
-        """Logs, results and weights. Checkpoints depend on the time that they take; titles in run.yaml on who starts."""
+        """Logs, results, weights. Checkpoints depend on the time that they take, titles in run.yaml on who starts."""
         found = content(files.folder).items()
         others = ("attempts.jsonl", "checkpoints", "run.yaml", "weights/.snakemake_timestamp")
         return {name: value for name, value in found if not name.startswith(others)}

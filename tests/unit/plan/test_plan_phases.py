@@ -9,7 +9,6 @@ import pytest
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
 from srpo.plan import plan
-from srpo.plan.measurements import Measurements
 from srpo.training.clock import seconds_of_step
 
 PHASED = "sdpo_then_grpo"
@@ -57,15 +56,3 @@ def test_a_calibrated_plan_has_the_steps_that_the_clock_counts() -> None:
         for label, seconds in training.budget_seconds.items():
             counts[label] += clock <= seconds
     assert planned(found)[PHASED].steps == counts
-
-
-def test_a_measured_run_of_two_phases_says_nothing_of_others() -> None:
-    found, phases = experiment(100), {"generate": 36.0, "reward": 1.0, "log_prob": 3.0, "teacher": 2.0, "update": 8.0}
-    measured = Measurements(phases={("qwen3-8b", PHASED): phases})
-    assert measured.of("qwen3-8b", PHASED, found.methods) == (PHASED, phases)
-    assert measured.of("qwen3-8b", METHODS[1], found.methods) is None
-    runs = planned(found, measured=measured)
-    assert (runs[PHASED].source, runs[PHASED].step_seconds) == ("measured", 50)
-    assert runs[METHODS[1]].source == "h100"
-    other = Measurements(phases={("qwen3-8b", METHODS[1]): phases})
-    assert planned(found, measured=other)[PHASED].source == f"measured, {METHODS[1]}, then h100"
