@@ -145,7 +145,6 @@ def finish(process: subprocess.Popen, folder: Path, local: Path) -> str:
 
 
 def jobs(cluster: Cluster, state: str = "") -> list[dict[str, str]]:
-    """What the controller knows of each job in this state."""
     shown = cluster.command("scontrol", "--oneliner", "show", "jobs").splitlines()
     return [dict(re.findall(r"(\w+)=(\S*)", line)) for line in shown if f"JobState={state}" in line]
 

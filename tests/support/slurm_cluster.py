@@ -1,7 +1,4 @@
-"""A real SLURM on this machine, all of it below one folder: munge, slurmctld and slurmd on loopback, no accounting.
-
-As root or as anybody; Debian's ``slurm-wlm`` is all it needs.
-"""
+"""A real SLURM on this machine, below one folder, as anybody: Debian's munge, slurmctld and slurmd, no accounting."""
 
 from __future__ import annotations
 
@@ -66,19 +63,10 @@ def missing() -> list[str]:
 
 
 class Cluster:
-    """One node, partitions ``cpu`` and ``gpu``; a context manager that leaves nothing behind but its logs.
-
-    Attributes:
-        environment: what SLURM's commands need besides the present environment.
-    """
+    """One node, partitions ``cpu`` and ``gpu``; a context manager that leaves nothing behind but its logs."""
 
     def __init__(self, folder: Path, limit: int = 60) -> None:
-        """Write the configuration.
-
-        Args:
-            folder: everything goes here; not too deep, it holds a socket.
-            limit: MaxTime of the partition ``gpu``, in minutes.
-        """
+        """Write it all to a folder, not too deep for a socket; ``limit`` of the partition ``gpu``, in minutes."""
         self.folder = folder.absolute()
         self.host = socket.gethostname().split(".")[0]
         self.environment = {"PATH": f"{self.folder / 'bin'}{os.pathsep}{_path()}"}
