@@ -2,7 +2,7 @@
 
 A run that takes longer than a job may last is cut into segments. The trainer (``srpo train``) stops before the job's
 time limit with a checkpoint and status 75. Then :func:`attempt` requeues the job, and the scheduler starts it again
-under the same number. To Snakemake this is one job that waits, so its retries are kept for real failures.
+under the same number. To Snakemake this is one job that waits.
 
 Each attempt leaves two lines in the run's ``attempts.jsonl`` and its own log.
 """
