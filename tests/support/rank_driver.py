@@ -37,6 +37,7 @@ class RankPolicy:
         model_config = self.worker.actor.engine.model_config
         shape = TransformerShape.model_validate(model_config.hf_config, from_attributes=True)
         self.tokenizer, self.cost = model_config.tokenizer, model_cost(shape)
+        self.positions = model_config.hf_config.max_position_embeddings
         self.rank, self.ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
 
     def part(self, batch):

@@ -86,7 +86,7 @@ def test_a_shell_completes_verbs_and_names(words: str, expected: set[str]) -> No
         (f"train results/other/{RUN}/summary.json", "results/other"),
         (f"train {CONFIGS}/{RUN}/summary.json", str(CONFIGS)),
         (f"train results/tiny/{RUN.replace('srpo', 'ppo')}/summary.json", "physics/ppo/seed1"),
-        (f"train results/tiny/{RUN}/summary.json", "train.parquet"),
+        (f"train results/tiny/{RUN}/summary.json", "base.json"),
         (f"train results/tiny/{RUN}/summary.json --stop-at 7", "--stop-at"),
         ("lengths results/tiny/data/physics/lengths/miniature-tiny.json", "models/miniature-tiny"),
         ("report results/other", "results/other"),

@@ -56,7 +56,7 @@ def located(path: Path, *commands: str) -> tuple[Layout, dict[str, str]]:
             r"{(\w+)}", lambda name: f"(?P<{name[1]}>{_NAMES.get(name[1], '[^/]+')})", place.replace(".", r"\.")
         )
         if found := re.fullmatch(pattern, str(path.absolute().relative_to(folder))):
-            return Layout(Path(os.path.relpath(folder))), found.groupdict()
+            return Layout(folder if path.is_absolute() else Path(os.path.relpath(folder))), found.groupdict()
     raise SrpoError(f"{path}: give results/NAME/{PLACES[commands[0]]}")
 
 

