@@ -34,18 +34,18 @@ from srpo.training.checkpoints import CHECKPOINT_SHARE
 CONCURRENT = 256
 """Requests that an SGLang server works on at once (verl's ``rollout.max_num_seqs``)."""
 
-START_SECONDS = {"in_process": 16.0, "ray": 60.0}
+START_SECONDS = {"in_process": 8.0, "ray": 60.0}
 """Seconds to start training, imports included, and to end it: measured in one process, two runs at a time;
 assumed of a Ray cluster."""
 
-EVALUATION_START_SECONDS = {"embedded": 4.0, "sglang": 15.0}
+EVALUATION_START_SECONDS = {"embedded": 2.5, "sglang": 15.0}
 """Seconds to start an evaluation: measured with the embedded engine, assumed of SGLang's client."""
 
 SERVER_SECONDS = {"embedded": 0.0, "sglang": 120.0}
 """Assumed seconds to start rollout servers, including loading the model."""
 
-MODELLED_SECOND = 5.0
-"""Seconds of a core that a second of the modelled clock takes with the toys: the clock
+MODELLED_SECOND = 3.1
+"""Seconds of a core that a second of the modelled clock takes with the toys (`paper-in-small`, AVX-512): the clock
 counts FLOPs, and steps of so small a model take most of their time for other things."""
 
 WARM_START_SECONDS = {"families": (1.36e-3, 7.1e-9)} | dict.fromkeys(("splits", "files"), (9.7e-3, 3.8e-9))
@@ -264,8 +264,7 @@ class Plan:
                 REST: rest,
                 "validation": validating,
                 "checkpoints": complete + selected,
-                "evaluation": (0.0 if execution.rollout_engine == "embedded" else EVALUATION_START_SECONDS["sglang"])
-                + evaluated * (server + evaluation),  # without GPUs in the run's own process
+                "evaluation": EVALUATION_START_SECONDS[execution.rollout_engine] + evaluated * (server + evaluation),
             },
             disk_peak=COMPLETE_CHECKPOINTS["writing"] * sizes.total + evaluated * sizes.weights,
             disk_end=COMPLETE_CHECKPOINTS["finished"] * sizes.total + evaluated * sizes.weights,
