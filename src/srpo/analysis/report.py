@@ -125,6 +125,8 @@ def headline(scores: pd.DataFrame, results: Results) -> str:
     rows: dict[str, dict[str, str]] = {}
     for row in records(scores[averages & scores["budget"].isin((BASE, last))]):
         name = "resampled" if row["method"] == BASE else results.deciding
+        if pd.isna(row[name]):
+            continue  # trained on some of the benchmarks
         ends = interval(row[f"{name}_low"], row[f"{name}_high"])
         column = rows.setdefault(f"{results.experiment.models[row['model']].title}, here", {})
         seeds = {
