@@ -129,10 +129,9 @@ def headline(scores: pd.DataFrame, results: Results) -> str:
             continue  # trained on some of the benchmarks
         ends = interval(row[f"{name}_low"], row[f"{name}_high"])
         column = rows.setdefault(f"{results.experiment.models[row['model']].title}, here", {})
-        seeds = {
-            run.seed for run in results.experiment.runs() if (run.model, run.method) == (row["model"], row["method"])
-        }
-        fewer = f"({row[f'{name}_seeds']} of {plural(len(seeds), 'seed')})" if row[f"{name}_seeds"] < len(seeds) else ""
+        here = row["model"], row["method"]
+        seeds = len({run.seed for run in results.experiment.runs() if (run.model, run.method) == here})
+        fewer = f"({row[f'{name}_seeds']} of {plural(seeds, 'seed')})" if row[f"{name}_seeds"] < seeds else ""
         column[row["method"]] = " ".join(filter(None, (number(row[name]), ends, fewer)))
     published = pd.read_csv(REFERENCE / "table1_main.csv")
     averaged = (published["benchmark"] == AVERAGE) & published["budget_hours"].isin((0, 10))
