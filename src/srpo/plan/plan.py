@@ -35,8 +35,8 @@ CONCURRENT = 256
 """Requests that an SGLang server works on at once (verl's ``rollout.max_num_seqs``)."""
 
 START_SECONDS = {"in_process": 8.0, "ray": 60.0}
-"""Seconds to start training, imports included, and to end it: measured in one process, two runs at a time;
-assumed of a Ray cluster."""
+"""Seconds to start training, imports included, and to end it. In one process: 6.2 CPU seconds to the first step,
+measured, and what Snakemake adds; assumed of a Ray cluster."""
 
 EVALUATION_START_SECONDS = {"embedded": 2.5, "sglang": 15.0}
 """Seconds to start an evaluation: measured with the embedded engine, assumed of SGLang's client."""
@@ -45,7 +45,7 @@ SERVER_SECONDS = {"embedded": 0.0, "sglang": 120.0}
 """Assumed seconds to start rollout servers, including loading the model."""
 
 MODELLED_SECOND = 3.1
-"""Seconds of a core that a second of the modelled clock takes with the toys (`paper-in-small`, AVX-512): the clock
+"""Seconds of a core that a second of the modelled clock takes with the toys (36 runs of `paper-in-small`): the clock
 counts FLOPs, and steps of so small a model take most of their time for other things."""
 
 WARM_START_SECONDS = {"families": (1.36e-3, 7.1e-9)} | dict.fromkeys(("splits", "files"), (9.7e-3, 3.8e-9))

@@ -3,9 +3,9 @@
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -115,7 +115,7 @@ def _evaluate(
                 save=SAVED_QUESTIONS,
             )
 
-        return with_servers(sample, job.execution, limits, path, files.server_log, ends)
+        return with_servers(sample, partial(serving, job.execution, limits, path, files.server_log, ends))
 
     budgets, samples = score_budgets(checkpoints, evaluate)
     # The evaluation is written last: if it exists, the samples exist too.
@@ -133,22 +133,16 @@ def _evaluate(
 
 
 def with_servers(
-    sample: Callable[[RolloutEngine], T],
-    execution: Execution,
-    limits: Training,
-    checkpoint: Path,
-    log: Path,
-    ends: frozenset[int],
-    max_prompt_length: int | None = None,
+    sample: Callable[[RolloutEngine], T], engines: Callable[[], AbstractContextManager[RolloutEngine]]
 ) -> T:
-    """Sample with an engine of a checkpoint's weights (:func:`serving`). If its server fails, again with a new one."""
+    """Sample with an engine (:func:`serving`). If its server fails, again with a new one."""
     for _ in range(MAX_RESTARTS):
         try:
-            with serving(execution, limits, checkpoint, log, ends, max_prompt_length) as engine:
+            with engines() as engine:
                 return sample(engine)
         except ServersFailed as error:
-            logger.warning("%s: starting a new server (%s)", checkpoint, error)
-    with serving(execution, limits, checkpoint, log, ends, max_prompt_length) as engine:
+            logger.warning("starting a new server (%s)", error)
+    with engines() as engine:
         return sample(engine)
 
 

@@ -3,6 +3,7 @@
 import logging
 import random
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from srpo.questions.splits import Question, read_split
 from srpo.rollout.checkpoint import end_tokens
 from srpo.rollout.interface import RolloutEngine, SamplingParams
 from srpo.starts.open_tokenizer import open_tokenizer
-from srpo.training.evaluate_run import with_servers
+from srpo.training.evaluate_run import serving, with_servers
 from srpo.training.lengths import check_lengths
 
 
@@ -57,15 +58,10 @@ def sample_teacher(job: Job, benchmark: str, layout: Layout, questions: int) -> 
     new = not_learned(job.model, known)
     asked = random.Random(derive_seed("gap questions")).sample(new, min(questions, len(new)))
     log = layout.log("gap", model, benchmark, "server")
-    return with_servers(
-        lambda engine: gap_samples(engine, tokenizer, asked, training),
-        job.execution,
-        training,
-        layout.model(model),
-        log,
-        end_tokens(layout.model(model), tokenizer),
-        training.max_reprompt_len,
-    )
+    folder = layout.model(model)
+    ends = end_tokens(folder, tokenizer)
+    engines = partial(serving, job.execution, training, folder, log, ends, training.max_reprompt_len)
+    return with_servers(lambda engine: gap_samples(engine, tokenizer, asked, training), engines)
 
 
 def not_learned(model: Model, questions: list[Question]) -> list[Question]:
