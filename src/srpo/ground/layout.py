@@ -172,11 +172,7 @@ class Layout:
         return self.tables / f"{name}.{kind}"
 
     cost = _Place("cost")
-    """Folder of the cost table, which holds measured seconds: they differ from machine to machine."""
-
-    def cost_table(self, kind: str, name: str = "cost") -> Path:
-        """A table of measured seconds (``cost`` or ``clocks_measured``), in the kinds of :meth:`table`."""
-        return self.cost / f"{name}.{kind}"
+    """Folder of the tables of measured seconds: they differ from machine to machine."""
 
     figures = _Place("figures")
 
