@@ -1,8 +1,8 @@
 """The paper's claims, as ``reports/claims.yaml`` has them, and the registered analysis. No claim is named here.
 
-``configs/registered.yaml`` is what was written down before the first run of an experiment. It decides which claims of
+``configs/NAME.yaml`` is what was written down before the first run of the experiment ``NAME``. It decides which claims of
 that experiment are primary, with their terms and rules, by which score; whatever ``reports/claims.yaml`` says later. A
-test holds its checksum, so it cannot change unseen.
+test holds the checksums of these files, so they cannot change unseen.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from srpo.ground.repository import CONFIGS, REPORTS
 from srpo.ground.schema import Config
 
 CLAIMS = REPORTS / "claims.yaml"
-REGISTERED = CONFIGS / "registered.yaml"
 
 Block = Literal["primary", "questions", "mechanism", "time", "ablations"]
 """A part of the report that shows claims."""
@@ -212,6 +211,7 @@ class Registered(Config):
         score: the score that decides.
         clock, alternatives: the kind of training clock, and the other clocks, of the table ``clocks``.
         budgets: seconds by label.
+        models: by their names in the experiment; None: not registered.
         base_models: the numbers of the base models (seeds); one pair of runs from each.
         claims: decided together with Holm's correction, by their ids in ``reports/claims.yaml``.
         sha256: of the file.
@@ -224,6 +224,7 @@ class Registered(Config):
     clock: str
     alternatives: list[str]
     budgets: dict[str, float]
+    models: list[str] | None = None
     benchmarks: Annotated[list[str], Field(min_length=1)]
     base_models: Annotated[list[int], Field(min_length=2)]
     claims: Annotated[dict[str, RegisteredClaim], Field(min_length=1)]
@@ -245,6 +246,7 @@ class Registered(Config):
         pairs = {
             "budgets": (self.budgets, dict(training.budget_seconds)),
             "clock": (self.clock, training.clock.kind),
+            "models": (self.models or list(experiment.models), list(experiment.models)),
             "base models": (sorted(self.base_models), sorted({run.seed for run in runs})),
             "benchmarks": (sorted(self.benchmarks), sorted({run.benchmark for run in runs})),
         }
@@ -260,7 +262,7 @@ class Registered(Config):
         """
         known = {claim.id for claim in claims}
         if unknown := [name for name in self.claims if name not in known]:
-            raise SrpoError(f"{REGISTERED}: claims.{unknown[0]} is not in reports/claims.yaml")
+            raise SrpoError(f"configs/{self.experiment}.yaml: claims.{unknown[0]} is not in reports/claims.yaml")
         return tuple(self._decided(claim) for claim in claims)
 
     def _decided(self, claim: Claim) -> Claim:
@@ -272,14 +274,16 @@ class Registered(Config):
         return claim.model_copy(update={"kind": "primary", "quantity": quantity, "rule": rule, "given": None})
 
 
-def registration_of(experiment: Experiment, path: Path = REGISTERED) -> Registered | None:
+def registration_of(experiment: Experiment, folder: Path = CONFIGS) -> Registered | None:
     """The registration of ``experiment``; None if it was not registered."""
-    found = load_registration(path) if path.is_file() else None
-    return found if found is not None and found.experiment == experiment.name else None
+    path = folder / f"{experiment.name}.yaml"
+    if not path.is_file() or read_mapping(path).get("experiment") != experiment.name:
+        return None
+    return load_registration(path)
 
 
 @cache
-def load_registration(path: Path = REGISTERED) -> Registered:
+def load_registration(path: Path) -> Registered:
     """Read and check a registered analysis.
 
     Raises:
