@@ -1,4 +1,4 @@
-"""The registered analysis: its file cannot change unseen, and it decides whatever the file of claims says later."""
+"""A registered analysis: its file cannot change unseen, and it decides whatever the file of claims says later."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ import pytest
 import yaml
 from null_experiment import Null
 
-from srpo.analysis import claims as module
-from srpo.analysis.claims import REGISTERED, load_claims, load_registration, registration_of
+from srpo.analysis.claims import load_claims, load_registration, registration_of
 from srpo.analysis.clocks import ADDED, GENERATION
 from srpo.analysis.report import provenance, registered
 from srpo.analysis.verdicts import findings
+from srpo.experiment.compose import experiment_file, load_experiment
 from srpo.ground.errors import SrpoError
+from srpo.ground.repository import CONFIGS
 
-SHA256 = "6489f889d780371d2db149d45edb5ef38228ca6af98ad2441b209ec4bfa7c8cb"
-"""Of ``configs/registered.yaml``. Change both only before the first run of the experiment."""
+SHA256 = {
+    "registered": "6489f889d780371d2db149d45edb5ef38228ca6af98ad2441b209ec4bfa7c8cb",
+    "registered-doses": "7c18d1fcb209258f1957328355c9c15bf1ba96a8c014e0dbc44817ae65eba83f",
+}
+"""Of ``configs/NAME.yaml``. Change both only before the first run of the experiment."""
 
 CONTENT = {
     "experiment": "null",
@@ -38,13 +42,16 @@ CONTENT = {
 }
 
 
-def test_the_file_is_the_one_that_was_registered():
-    assert hashlib.sha256(REGISTERED.read_bytes()).hexdigest() == SHA256
-    assert load_registration().sha256 == SHA256
+@pytest.mark.parametrize("name", SHA256)
+def test_a_file_is_the_one_that_was_registered(name):
+    path, experiment = CONFIGS / f"{name}.yaml", load_experiment(experiment_file(name))
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == SHA256[name]
+    assert load_registration(path).sha256 == SHA256[name]
+    assert registration_of(experiment).departures(experiment) == []
 
 
 def test_its_claims_are_the_primary_ones_with_the_same_terms():
-    content, primary = load_registration(), {c.id: c for c in load_claims() if c.primary}
+    content, primary = load_registration(CONFIGS / "registered.yaml"), {c.id: c for c in load_claims() if c.primary}
     # all methods have the same settings, so that claim is srpo_over_grpo_last
     assert content.claims.keys() == primary.keys() - {"srpo_over_grpo_at_its_settings"}
     for name, found in content.claims.items():
@@ -60,14 +67,15 @@ def results(tmp_path_factory):
 
 @pytest.fixture
 def written(tmp_path, monkeypatch):
-    """Registers another content of the file for the experiment ``null``."""
+    """Registers other contents for the experiment ``null``."""
 
     def write(**changes):
-        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.yaml"
+        path = tmp_path / str(len(list(tmp_path.iterdir()))) / "null.yaml"
+        path.parent.mkdir()
         path.write_text(yaml.safe_dump(CONTENT | changes))
         for part in ("verdicts", "report"):
             monkeypatch.setattr(
-                f"srpo.analysis.{part}.registration_of", lambda experiment: registration_of(experiment, path)
+                f"srpo.analysis.{part}.registration_of", lambda experiment: registration_of(experiment, path.parent)
             )
         return path
 
@@ -123,4 +131,3 @@ def test_a_claim_that_the_report_does_not_know_is_named(results, written):
     written(claims={"unheard": CONTENT["claims"]["srpo_over_grpo_last"]})
     with pytest.raises(SrpoError, match=r"claims.unheard is not in reports/claims.yaml"):
         findings(results)
-    assert module.REGISTERED == REGISTERED
