@@ -135,13 +135,10 @@ RLSD = register(
     )
 )
 
-_ALWAYS_LOGGED = (DROPPED, GRPO, SDPO, MIX, ANCHORED)
-"""Their shares are in the logs of every method, 0 or not, as they were before there were other branches."""
-
 
 def logged_branches(used: Iterable[str]) -> list[str]:
-    """The branches whose share of the rollouts is logged by a method that uses these."""
-    return list(dict.fromkeys([*(branch.name for branch in _ALWAYS_LOGGED), *used]))
+    """The branches whose share of the rollouts is logged by a method that uses these: any method may drop a rollout."""
+    return list(dict.fromkeys([DROPPED.name, *used]))
 
 
 def comparable_branches() -> list[Branch]:

@@ -1,8 +1,8 @@
 """The paper's claims, as ``reports/claims.yaml`` has them, and the registered analysis. No claim is named here.
 
-``configs/NAME.yaml`` is what was written down before the first run of the experiment ``NAME``. It decides which claims of
-that experiment are primary, with their terms and rules, by which score; whatever ``reports/claims.yaml`` says later. A
-test holds the checksums of these files, so they cannot change unseen.
+``configs/NAME.yaml`` is what was written down before the first run of the experiment ``NAME``. It decides which claims
+of that experiment are primary, with their terms and rules, by which score; whatever ``reports/claims.yaml`` says later.
+A test holds the checksums of these files, so they cannot change unseen.
 """
 
 from __future__ import annotations
