@@ -48,7 +48,7 @@ from srpo.analysis.load import load_results
 from srpo.analysis.outline import COST_TABLES, all_sections
 from srpo.analysis.published import unpack
 from srpo.analysis.report import claim_row, first_lines
-from srpo.analysis.results import Results
+from srpo.analysis.results import BASE, Results
 from srpo.analysis.statistics.deciding import ALPHA, holm
 from srpo.analysis.tables.table import View
 from srpo.analysis.verdicts import findings
@@ -161,7 +161,13 @@ def differences(name: str) -> str:
 
 
 def estimate(name: str, claim: str) -> str:
-    lines, several = rows_of(name)[claim]["here"], len(results_of(name).experiment.models) > 1
+    """The number of a claim; of the claim that is the same with these budgets, if it is about the same difference."""
+    rows, several = rows_of(name), len(results_of(name).experiment.models) > 1
+    of, same = rows[claim]["finding"].claim.quantity, rows[claim]["finding"].outcomes[0].same_as
+    pair = [term[:2] for term in of.terms]
+    others = (row for row in rows.values() if row["finding"].claim.statement == same)
+    alike = next((row for row in others if [t[:2] for t in row["finding"].claim.quantity.terms] == pair), rows[claim])
+    lines = alike["here"]
     return joined([f"{line['model']} " * several + f"{line['text']} {line['interval']}".strip() for line in lines])
 
 
@@ -206,14 +212,22 @@ def specifications(*names: str) -> str:
 
 def doses(name: str, other: str) -> str:
     gap = gaps.dosed(gaps.read(), name).groupby(["dose", "benchmark"])["gap"].mean().unstack()
-    head = ["dose", *(f"gap, {each}" for each in gap), "SRPO - GRPO", "SRPO - SDPO", "GRPO - SDPO", "collapsed"]
+    head = ["dose", *(f"gap, {each}" for each in gap), "untrained; SRPO, and at its end"]
+    head += ["SRPO - GRPO", "SRPO - SDPO", "GRPO - SDPO", "collapsed"]
     claims, rows = ("srpo_over_grpo_last", "srpo_over_sdpo_last", "grpo_overtakes_sdpo"), []
     for of in ((name, ""), (other, name)):
-        views = make_table("collapses", results_of(*of)).shown
+        results = results_of(*of)
+        srpo = ("srpo", [*results.budget_seconds][-1])
+        shown = [((BASE, BASE), "resampled"), (srpo, results.deciding), (srpo, "end")]
+        views = make_table("collapses", results).shown
         counts = [re.split(", | \\[", texts[0])[0] for view in views for _, texts in view.rows if texts]
         for i, lines in enumerate(zip(*(rows_of(*of)[claim]["here"] for claim in claims), strict=True)):
             differences = [f"{line['text'].removesuffix(' points')} {line['interval']}" for line in lines]
-            rows.append([*differences, "; ".join(counts[3 * i : 3 * i + 3])])
+            model = [*results.experiment.models][i]
+            over = results.benchmarks(model)
+            values = [results.estimate(model, {term: 1.0}, over, score) for term, score in shown]
+            untrained, *scores = [f"{value.value:.0f}" for value in values if value]
+            rows.append([f"{untrained}; {', '.join(scores)}", *differences, "; ".join(counts[3 * i : 3 * i + 3])])
     means = zip(gap.index, gap.to_numpy(), rows, strict=True)
     lines = [[f"{dose:.0f} %", *(f"{each:+.0f}" for each in of), *row] for dose, of, row in means]
     return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines))
