@@ -6,7 +6,7 @@ LINKED = "|".join(name for name, model in BASE_MODELS.items() if model.is_linked
 
 rule base_model:
     input:
-        warm_start_data,
+        data=warm_start_data,
     output:
         description=f"<exp>/models/{{model,{BUILT}}}/base.json",
         weights=f"<exp>/models/{{model,{BUILT}}}/model.safetensors",
@@ -21,7 +21,7 @@ rule base_model:
         runtime=60,
     params:
         **settings("model", "version"),
-        data=lambda wildcards: [f"--data={path}" for path in warm_start_data(wildcards)],
+        data=lambda wildcards, input: [f"--data={path}" for path in input.get("data", [])],
     message:
         "Make the base model {wildcards.model}"
     shell:
