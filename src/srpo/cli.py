@@ -190,9 +190,10 @@ def rehearse(
 
     if output is not None and not output.parent.is_dir():
         raise SrpoError(f"--output {output}: no folder {output.parent}")
-    _resolved(rehearsal(_load(file)), output)
+    made = rehearsal(_load(file))
+    _resolved(made, output)
     if output is not None:
-        print(f"snakemake --cores all --configfile {output}")
+        print(f"snakemake --cores all --resources gpu={made.execution.ranks} --configfile {output}")
 
 
 @app.command("split")

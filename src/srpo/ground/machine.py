@@ -11,9 +11,6 @@ from pathlib import Path
 
 from srpo.ground.errors import SrpoError
 
-QUERY_SECONDS = 60
-"""How long the driver may take to list the GPUs."""
-
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Options of glibc's ``mallopt``."""
 
@@ -49,18 +46,14 @@ standstill = functools.cache(Standstill)
 
 
 @functools.cache
-def gpu_memory() -> float | None:
-    """Bytes of the GPU with the least memory, without loading CUDA; None without a driver."""
-    listed = _nvidia_smi("--query-gpu=memory.total", "--format=csv,noheader,nounits")
-    return min((2**20 * float(line) for line in listed.split() if line.isdigit()), default=None)
-
-
-def _nvidia_smi(*options: str) -> str:
-    """What the driver's program prints; nothing without a driver."""
+def gpu_memory() -> list[float]:
+    """Bytes of each GPU, without loading CUDA; none without a driver."""
+    query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
-        return subprocess.run(["nvidia-smi", *options], capture_output=True, text=True, timeout=QUERY_SECONDS).stdout
+        listed = subprocess.run(query, capture_output=True, text=True, timeout=60).stdout
     except (OSError, subprocess.TimeoutExpired):
-        return ""
+        return []
+    return [2**20 * float(line) for line in listed.split() if line.isdigit()]
 
 
 def processor() -> str:
@@ -73,16 +66,13 @@ def processor() -> str:
 
 def check_products(precision: str) -> None:
     """Check that this processor multiplies in a precision without emulating it."""
-    if precision == "bfloat16" and not _computes_bfloat16():
+    import torch
+
+    native = any(has for name, has in torch.cpu.get_capabilities().items() if name.endswith("bf16"))
+    if precision == "bfloat16" and not native:
         raise SrpoError(
             "execution.precision = bfloat16: this processor would emulate bfloat16 products, slowly; use float32"
         )
-
-
-def _computes_bfloat16() -> bool:
-    import torch
-
-    return any(has for name, has in torch.cpu.get_capabilities().items() if name.endswith("bf16"))
 
 
 def keep_freed_memory() -> None:

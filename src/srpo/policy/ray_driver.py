@@ -16,7 +16,6 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from srpo.experiment.config import RunSpec, TransformerShape
 from srpo.experiment.flops import model_cost
-from srpo.ground.errors import SrpoError
 from srpo.policy.interface import Policy
 from srpo.policy.servers import ServerRollout, server_errors, wait_until_idle
 from srpo.policy.verl_config import compose_verl_config
@@ -86,11 +85,6 @@ def start(spec: RunSpec, model: Path) -> Iterator[RayPolicy]:
             runtime_env=runtime_env,
         )
     try:
-        found = int(ray.cluster_resources().get("GPU", 0))
-        if found != ranks:  # the Ray cluster of another run would use the other GPUs and does not know which are in use
-            raise SrpoError(
-                f"execution.ranks = {ranks}: {found} GPUs are visible; let CUDA_VISIBLE_DEVICES name {ranks}"
-            )
         trainer = RayPolicy(config)
         trainer.init()
         yield trainer

@@ -8,7 +8,6 @@ import math
 import os
 import re
 import tempfile
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -174,10 +173,6 @@ _PATIENCE_SECONDS = 5.0
 _Waiting = tuple[list[int], dict, asyncio.Future]  # prompt, sampling parameters
 
 
-def _place(request: _Waiting) -> tuple[int, int]:
-    return request[1]["place"]
-
-
 class EmbeddedServer:
     """A Ray actor around the embedded engine; it decodes the requests of one call together.
 
@@ -209,7 +204,7 @@ class EmbeddedServer:
                 seen = len(self._waiting)
                 await asyncio.sleep(_QUIET_SECONDS)
                 quiet = quiet + _QUIET_SECONDS if len(self._waiting) == seen else 0.0
-            batch, self._waiting, self._expected = sorted(self._waiting, key=_place), [], 0
+            batch, self._waiting, self._expected = sorted(self._waiting, key=lambda request: request[1]["place"]), [], 0
             try:
                 completions = await asyncio.to_thread(self._decode, batch)
             except Exception as error:
@@ -226,17 +221,11 @@ class EmbeddedServer:
                 )
 
     def _decode(self, batch: list[_Waiting]) -> list[Completion]:
-        """Samples in the order of the requests; in the engine, requests for one prompt share its prefill."""
-        by_params: dict[SamplingParams, list[int]] = defaultdict(list)
-        for index, (_, asked, _) in enumerate(batch):
-            params = SamplingParams(asked["temperature"], asked["max_new_tokens"], asked["top_p"])
-            by_params[params].append(index)
-        results: dict[int, Completion] = {}
-        for params, indices in by_params.items():
-            seeds = [[batch[index][1]["sampling_seed"]] for index in indices]
-            samples = self._engine.generate([batch[index][0] for index in indices], params, seeds)
-            results |= {index: sample for index, (sample,) in zip(indices, samples, strict=True)}
-        return [results[index] for index in range(len(batch))]
+        """Samples in the order of the requests, which are of one call; requests for one prompt share its prefill."""
+        asked = [request[1] for request in batch]
+        params = SamplingParams(asked[0]["temperature"], asked[0]["max_new_tokens"], asked[0]["top_p"])
+        seeds = [[each["sampling_seed"]] for each in asked]
+        return [sample for (sample,) in self._engine.generate([request[0] for request in batch], params, seeds)]
 
     async def update_weights(self, named_tensors: dict[str, Tensor]) -> None:
         self._engine.update_weights(named_tensors.items())

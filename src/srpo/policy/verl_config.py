@@ -39,7 +39,7 @@ def samples_per_server(spec: RunSpec) -> int:
     servers = execution.ranks // execution.rollout_tensor_parallel
     batch = training.questions_per_batch * training.rollouts_per_question
     validation = spec.benchmark.questions("test") * training.validation.rollouts
-    small = (gpu_memory() or math.inf) < ROOM_FOR_GRAPHS
+    small = min(gpu_memory(), default=math.inf) < ROOM_FOR_GRAPHS
     return min(RUNNING_SAMPLES, -(-(batch if small else max(batch, validation)) // servers))
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from srpo.experiment.config import Execution, Training
 from srpo.experiment.job import READS, Job
 from srpo.ground.files import read_json, read_mapping, write_events, write_json
+from srpo.ground.gpus import hold_gpus
 from srpo.ground.layout import Layout, RunFiles
 from srpo.questions.splits import read_split
 from srpo.rollout.checkpoint import end_tokens
@@ -176,5 +177,6 @@ def serving(
         dtype=execution.precision,
         ends=ends,
     )
+    hold_gpus(execution.ranks)
     with SGLangServer(checkpoint, log, options) as server:
         yield server

@@ -32,6 +32,7 @@ from srpo.ground.files import (
     write_events,
     write_json,
 )
+from srpo.ground.gpus import hold_gpus
 from srpo.ground.imports import gc_paused
 from srpo.ground.layout import WEIGHTS, Layout, RunFiles
 from srpo.ground.machine import host_memory_gb
@@ -385,6 +386,8 @@ def train(spec: RunSpec, layout: Layout, stop_at: float | None = None, code: dic
         stop_at: seconds since the epoch by which to stop with a checkpoint, if the run is not done before.
     """
     name, folder = spec.id.path, layout.run(spec.id)
+    if spec.execution.driver == "ray":
+        hold_gpus(spec.execution.ranks)
     interruption = Interruption(stop_at)
     with exclusive_access(folder), interruption.listening():
         model, files = layout.model(spec.model.name), layout.run_files(spec.id)

@@ -53,6 +53,6 @@ def test_the_verb_writes_a_file_that_an_experiment_is_read_from(
     assert cli.main(["rehearse", "one-gpu"]) == 0
     printed, file = capsys.readouterr().out, tmp_path / "mine.yaml"
     assert cli.main(["rehearse", "one-gpu", "--output", str(file)]) == 0
-    assert capsys.readouterr().out == f"snakemake --cores all --configfile {file}\n"
+    assert capsys.readouterr().out == f"snakemake --cores all --resources gpu=1 --configfile {file}\n"
     assert file.read_text() == printed
     assert load_experiment(file) == rehearsal(load_experiment(CONFIGS / "experiments" / "one-gpu.yaml"))

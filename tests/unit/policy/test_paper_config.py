@@ -358,7 +358,7 @@ def test_graphs_are_made_for_the_largest_batch_of_a_server(ranks, parallel, test
     assert OmegaConf.select(compose_verl_config(spec, Path("/nowhere")), GRAPHS) == samples
 
 
-@pytest.mark.parametrize(("memory", "samples"), [(None, 200), (24e9, 128), (48.3e9, 200), (80e9, 200)])
+@pytest.mark.parametrize(("memory", "samples"), [([], 200), ([80e9, 24e9], 128), ([48.3e9], 200), ([80e9], 200)])
 def test_a_small_gpu_has_graphs_for_the_training_batch_only(memory, samples, monkeypatch):
     monkeypatch.setattr(verl_config, "gpu_memory", lambda: memory)
     experiment = load_experiment(CONFIGS / "experiments" / "one-gpu.yaml")
@@ -367,13 +367,13 @@ def test_a_small_gpu_has_graphs_for_the_training_batch_only(memory, samples, mon
     assert samples_per_server(spec) == samples
 
 
-def test_the_memory_of_the_smallest_gpu_is_read_from_the_driver(tmp_path, monkeypatch):
+def test_the_memory_of_each_gpu_is_read_from_the_driver(tmp_path, monkeypatch):
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\necho 81559\necho 23028\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert gpu_memory.__wrapped__() == 23028 * 2**20
+    assert gpu_memory.__wrapped__() == [81559 * 2**20, 23028 * 2**20]
     program.write_text("#!/bin/sh\necho '[N/A]'\n")
-    assert gpu_memory.__wrapped__() is None
+    assert gpu_memory.__wrapped__() == []
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
-    assert gpu_memory.__wrapped__() is None
+    assert gpu_memory.__wrapped__() == []
