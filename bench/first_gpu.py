@@ -1,10 +1,11 @@
-"""The first minutes on a GPU, without network and without SGLang: what only a GPU can show, as one JSON.
+"""What only a GPU can show, in parts of minutes, without network: one JSON, and all that a part wrote.
 
-    python bench/first_gpu.py [--output first-gpu.json] [--inputs DIR] [--minutes 9.5] [--small] [PART ...]
+    python bench/first_gpu.py [--output first-gpu.json] [--minutes 9.5] [--small] [PART ...]
 
-Each part is a process of its own with a time limit, and the file is written after each: a part that fails leaves its
-error there, and the others go on. ``--inputs`` is the folder of ``make gpu-pack`` with SmolLM2-135M; without it a toy
-is trained. ``--small`` is for CPUs: tiny shapes, which a test runs.
+Each part is a process of its own with a time limit, and the file is written after each: a part that fails or is killed
+leaves its error, its log and its results beside the file, and the others go on. Parts of the workflow go on where an
+earlier call ended; they need what ``make gpu-pack`` packs, or ``make gpu-demo`` installs. ``--small`` is for CPUs: tiny
+shapes, and a dry run of the workflow.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -26,8 +28,8 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
+import psutil
 import torch
 import yaml
 
@@ -37,13 +39,11 @@ from srpo.algorithm.teacher import Live
 from srpo.experiment import memory
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import LocalModel, RunSpec
-from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_events, read_json, write_json
 from srpo.ground.layout import Layout
-from srpo.ground.machine import check_products
 from srpo.ground.repository import CONFIGS, ROOT
 from srpo.questions.prompts import student_prompts
-from srpo.questions.splits import Question, write_split
+from srpo.questions.splits import Question
 
 PACKAGES = ("torch", "transformers", "verl", "tensordict", "ray", "numpy", "triton", "flash-attn", "sglang")
 
@@ -57,7 +57,6 @@ SMALL_SHAPE = {
     **{"num_key_value_heads": 2, "head_dim": 8, "vocab_size": 5000},
 }
 
-TRAINING_STEPS = 12
 LOGGED = (
     *("reward/mean", "response_length/mean", "response_length/truncated_fraction", "actor/grad_norm"),
     *("actor/rollout_is_weight", "rollout_corr/log_prob_rms", "rollout_corr/log_prob_abs"),
@@ -72,11 +71,11 @@ class Options:
     """What parts are given.
 
     Attributes:
-        inputs: the folder with SmolLM2's splits and weights; None without.
+        results: where the workflow works.
         small: whether shapes are tiny.
     """
 
-    inputs: Path | None = None
+    results: Path = Path("results") / "first-gpu"
     small: bool = False
 
 
@@ -107,32 +106,43 @@ def _product_rate(size: int, products: int = 20) -> float:
     return 2 * size**3 / seconds
 
 
+class _Reports:
+    """Counts pytest's outcomes, and prints a failure at once: a part that is killed has left it."""
+
+    def __init__(self) -> None:
+        self.passed, self.skipped, self.failed, self.seconds = 0, 0, dict[str, str](), dict[str, float]()
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        name = report.nodeid.rpartition("::")[2]
+        self.passed += report.when == "call" and report.passed
+        self.skipped += report.skipped
+        self.seconds[name] = self.seconds.get(name, 0) + report.duration
+        if report.failed:
+            self.failed[name] = report.longreprtext[-2000:]
+            print(report.longreprtext, flush=True)
+
+
 def tests(options: Options) -> Result:
     """``pytest -m gpu``; the small form is one of its tests on the CPU."""
+    import pytest
+
     chosen = ["-k", "test_no_token_is_no_problem"] if options.small else ["-m", "gpu"]
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-v", f"--junitxml={report}", *chosen]
-        subprocess.run([*command, "tests/integration/test_gpu.py"], cwd=ROOT, check=False)
-        cases = list(ElementTree.parse(report).iter("testcase"))
-    outcome = {str(case.get("name")): case[0] if len(case) else None for case in cases}
-    failed = {
-        name: found.get("message", "")[:500]
-        for name, found in outcome.items()
-        if found is not None and found.tag in ("failure", "error")
-    }
-    return {
-        "passed": sum(found is None for found in outcome.values()),
-        "skipped": sum(found is not None and found.tag == "skipped" for found in outcome.values()),
-        "failed": failed,
-        "test_seconds": {str(case.get("name")): float(case.get("time", 0)) for case in cases},
-    }
+    found = _Reports()
+    files = [f"--rootdir={ROOT}", str(ROOT / "tests" / "integration" / "test_gpu.py")]
+    pytest.main(["-p", "no:cacheprovider", "-v", "--tb=short", *chosen, *files], [found])
+    return {"passed": found.passed, "skipped": found.skipped, "failed": found.failed, "test_seconds": found.seconds}
 
 
 # ---------------------------------------------------------------- an update of a large model
 
 
-def update(options: Options, name: str, layers: int | None = None, packed: bool = False, adamw: bool = False) -> Result:
+def update(
+    options: Options,
+    name: str,
+    layers: int | None = None,
+    packed: bool = False,
+    profiled: bool = False,
+) -> Result:
     """Three steps of SRPO but generation, of a model of random weights, in the paper's micro-batches.
 
     Args:
@@ -141,7 +151,7 @@ def update(options: Options, name: str, layers: int | None = None, packed: bool 
             weights of another.
         packed: each response with its own copy of the prompt, as with flash-attn, and with a dense mask where that is
             not installed; otherwise a prompt is computed once for its responses.
-        adamw: whether to time AdamW fused and not.
+        profiled: whether to add the seconds of a fourth step's dearest kernels.
     """
     from srpo.policy.in_process import InProcessPolicy
 
@@ -166,7 +176,19 @@ def update(options: Options, name: str, layers: int | None = None, packed: bool 
     }
     if torch.cuda.is_available():
         result["peak_gb"] = max(step["peak_gb"] for step in steps)
-    return result | ({"adamw_seconds": _optimizer_seconds(policy.worker.actor.engine)} if adamw else {})
+    if profiled:
+        result["kernel_seconds"] = _kernel_seconds(lambda: _timed_step(spec, policy, 4, questions, rollouts))
+    return result
+
+
+def _kernel_seconds(function: Callable[[], object], most: int = 20) -> dict[str, float]:
+    """The dearest kernels of a call."""
+    with torch.profiler.profile() as profiler:
+        function()
+        _synchronize()
+    kind = f"self_{'device' if torch.cuda.is_available() else 'cpu'}_time_total"
+    seconds = {event.key: getattr(event, kind) / 1e6 for event in profiler.key_averages()}
+    return dict(sorted(seconds.items(), key=lambda item: -item[1])[:most])
 
 
 def _update_spec(folder: Path, name: str, layers: int | None, packed: bool, small: bool) -> RunSpec:
@@ -262,91 +284,66 @@ def _timed_step(spec: RunSpec, policy: Any, number: int, questions: list[Questio
     }
 
 
-def _optimizer_seconds(engine: Any) -> dict[str, float]:
-    """Of AdamW's step on the engine's weights, fused and not, in the place of the engine's own."""
-    engine.optimizer.state.clear()
-    parameters = [*engine.module.parameters()]
-    for parameter in parameters:
-        parameter.grad = torch.zeros_like(parameter)
-    found = {}
-    for kind in ("fused", "foreach"):
-        optimizer = torch.optim.AdamW(parameters, lr=1e-6, **{kind: True})
-        found[kind] = _seconds_of(optimizer.step, 3)
-        del optimizer
+# ---------------------------------------------------------------- the workflow
+
+
+def workflow(
+    options: Options, made: str = "", method: str | None = None, seeds: int = 1, runs_at_a_time: int = 1
+) -> Result:
+    """Make a file of the experiment with Snakemake, as far as the time goes.
+
+    Args:
+        made: below the experiment's results, or below the run's of a ``method`` with the first seed; otherwise
+            the runs of all methods and seeds.
+        runs_at_a_time: on one card.
+    """
+    raw = _raw_experiment("gpu-spelling") | {"name": "first-gpu"}
+    raw["matrix"] = [block | {"seeds": [*range(1, seeds + 1)]} for block in raw["matrix"]]
+    options.results.mkdir(parents=True, exist_ok=True)
+    file = options.results / "experiment.yaml"
+    file.write_text(yaml.safe_dump(raw, sort_keys=False))
+    runs = [run for run in load_experiment(file).runs() if method in (None, run.method)]
+    targets = [f"runs/{run.path}/{made or 'summary.json'}" for run in runs] if method or not made else [made]
+    command = [sys.executable, "-m", "snakemake", *(f"results/first-gpu/{target}" for target in targets)]
+    # a call that was killed has left its lock
+    command += ["--snakefile", ROOT / "Snakefile", "--directory", options.results, "--cores", "all", "--nolock"]
+    command += ["--resources", f"gpu={runs_at_a_time}", *(["--dry-run"] if options.small else []), "--configfile", file]
+    # a GPU that is named is not held, so that runs may share it
+    environment = os.environ | ({"CUDA_VISIBLE_DEVICES": "0"} if runs_at_a_time > 1 else {})
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    with _stacks(options.results / "stacks.txt"):
+        status = subprocess.run(map(str, command), cwd=ROOT, env=environment | {"PATH": path}).returncode
+    found: Result = {"status": status}
+    for run in runs:
+        files = Layout(options.results / "results" / "first-gpu").run_files(run)
+        events = [*read_events(files.steps)]
+        found[run.path] = {
+            "phase_seconds": [event["phase_seconds"] for event in events],
+            "host_memory_gb": [event["host_memory_gb"] for event in events],
+            **{key: [event["metrics"].get(key) for event in events] for key in LOGGED},
+            "validations": [event["avg_at_k"] for event in read_events(files.validations)],
+        }
     return found
 
 
-# ---------------------------------------------------------------- training
+@contextmanager
+def _stacks(file: Path, seconds: float = 200, pause: float = 4) -> Iterator[None]:
+    """Write what servers and workers do in the first minutes, if py-spy is there: a first ``generate`` takes 20 s."""
+    over = threading.Event()
 
+    def watch() -> None:
+        end = time.monotonic() + seconds
+        while not over.wait(pause) and time.monotonic() < end:
+            for process in psutil.Process().children(recursive=True):
+                with suppress(psutil.NoSuchProcess), file.open("a") as output:
+                    if process.name().startswith(("sglang::", "ray::")):
+                        print(time.time(), process.name(), file=output, flush=True)
+                        subprocess.run(["py-spy", "dump", "--pid", str(process.pid)], stdout=output, stderr=output)
 
-def train(options: Options, method: str) -> Result:
-    """Steps of a method with SmolLM2-135M between two validations; with a toy if there are no inputs."""
-    from srpo.policy.in_process import InProcessPolicy
-    from srpo.training.loop import Run
-
-    spec = _training_spec(options, method)
-    with tempfile.TemporaryDirectory() as folder:
-        layout = Layout(Path(folder))
-        if options.inputs:
-            for part in ("data", "models"):
-                (layout.folder / part).symlink_to((options.inputs / part).absolute())
-        else:
-            _build_toy(spec, layout)
-        started = time.perf_counter()
-        run = Run(spec, layout, InProcessPolicy(spec, layout.model(spec.model.name)))
-        if torch.cuda.is_available():  # the policy takes one, as on machines where runs share the cores
-            torch.set_num_threads(os.cpu_count() or 1)
-        run.resume()
-        start_seconds = time.perf_counter() - started
-        run.validate()
-        for _ in range(2 if options.small else TRAINING_STEPS):
-            run.take_step()
-        run.validate()
-        events = [*read_events(run.files.steps)]
-    logged = {key: [event["metrics"][key] for event in events] for key in LOGGED if key in events[0]["metrics"]}
-    return {
-        "model": spec.model.name,
-        "precision": spec.execution.precision,
-        "start_seconds": start_seconds,
-        "validation_seconds": run.seconds_of["validation"],
-        "validations": [validation["avg_at_k"] for validation in run.validations],
-        "phase_seconds": [event["phase_seconds"] for event in events],
-        "host_memory_gb": [event["host_memory_gb"] for event in events],
-        **logged,
-    }
-
-
-def _training_spec(options: Options, method: str) -> RunSpec:
-    """A run of ``real-cpu`` or, without inputs, of the demo; it measures its seconds, and no budget ends it."""
-    try:
-        check_products("bfloat16")
-        precision = "bfloat16"  # responses are sampled on the CPU, in the precision of the passes
-    except SrpoError:
-        precision = "float32"
-    raw = _raw_experiment("real-cpu" if options.inputs else "demo")
-    changed = raw.get("overrides", {}).get(method, {})
-    raw["training"] = raw.get("training", {}) | {"clock": {"kind": "wall"}, "budget_seconds": {"1h": 1e9}}
-    if options.small:
-        raw["training"] |= {"questions_per_batch": 2, "max_response_length": 24, "validation": {"rollouts": 1}}
-        changed = changed | {"mini_batch_questions": 2}
-    raw |= {
-        "matrix": [block | {"methods": [method]} for block in raw["matrix"]],
-        "overrides": {method: changed} if changed else {},
-        "execution": {"precision": precision},
-    }
-    experiment = load_experiment(raw)
-    return experiment.run(experiment.runs()[0])
-
-
-def _build_toy(spec: RunSpec, layout: Layout) -> None:
-    """The splits and the stored base model of the demo."""
-    from srpo.starts import build_model
-    from srpo.starts.data import build_split
-
-    for split in ("train", "test"):
-        questions = build_split(spec.benchmark, split)
-        write_split(layout.split(spec.benchmark.data_set, split), questions, split)
-    build_model(spec.model, layout.model(spec.model.name), {})
+    if shutil.which("py-spy"):
+        threading.Thread(target=watch, daemon=True).start()
+    yield
+    over.set()
 
 
 # ---------------------------------------------------------------- what parts share
@@ -394,14 +391,21 @@ def _raw_experiment(name: str) -> Result:
 PARTS: dict[str, tuple[Callable[..., Result], int]] = {
     "versions": (versions, 30),
     "tests": (tests, 180),
-    "update qwen3-1.7b": (partial(update, name="qwen3-1.7b", adamw=True), 75),
-    "update qwen3-8b, 8 layers": (partial(update, name="qwen3-8b", layers=8), 75),
+    "train srpo": (partial(workflow, method="srpo"), 270),
+    "update qwen3-8b, 8 layers": (partial(update, name="qwen3-8b", layers=8, profiled=True), 90),
+    "train grpo": (partial(workflow, method="grpo"), 270),
+    "train sdpo": (partial(workflow, method="sdpo"), 270),
+    "evaluate srpo": (partial(workflow, made="evaluation.json", method="srpo"), 130),
+    "report": (partial(workflow, made="report.html"), 400),
+    "seeds": (partial(workflow, seeds=3, runs_at_a_time=2), 570),
+    "update qwen3-1.7b": (partial(update, name="qwen3-1.7b"), 75),
     "update qwen3-8b, 8 layers, packed": (partial(update, name="qwen3-8b", layers=8, packed=True), 75),
     "update qwen3-4b, 8 layers": (partial(update, name="qwen3-4b", layers=8), 60),
-    "train grpo": (partial(train, method="grpo"), 110),
-    "train srpo": (partial(train, method="srpo"), 130),
 }
-"""By name, what a part does and the seconds that it may take."""
+"""By name, what a part does and the seconds that it may take; the most wanted first. A report needs the gap, too."""
+
+STOP_SECONDS = 25
+"""How long a part that is told to stop may take: a trainer finishes its step and writes a checkpoint."""
 
 
 def run_part(command: Sequence[str | Path], seconds: float, log: Path) -> Result:
@@ -422,6 +426,9 @@ def run_part(command: Sequence[str | Path], seconds: float, log: Path) -> Result
             error = f"exit status {process.wait(max(seconds, 1))}"
         except subprocess.TimeoutExpired:
             error = f"killed after {seconds:.0f} s"
+            os.killpg(process.pid, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(STOP_SECONDS)
         finally:
             with suppress(ProcessLookupError):  # nothing of it is left
                 os.killpg(process.pid, signal.SIGKILL)
@@ -445,7 +452,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"default: all; {'; '.join(PARTS)}")
     parser.add_argument("--output", type=Path, default=Path("first-gpu.json"))
-    parser.add_argument("--inputs", type=Path, help="data and models of SmolLM2-135M")
+    parser.add_argument("--results", type=Path, default=Options.results, help="where the workflow works")
     parser.add_argument("--minutes", type=float, default=9.5, help="for all parts")
     parser.add_argument("--small", action="store_true", help="tiny shapes, for a CPU")
     parser.add_argument("--compute", type=Path, help=argparse.SUPPRESS)
@@ -453,9 +460,9 @@ def main() -> None:
     if unknown := set(given.parts) - PARTS.keys():
         parser.error(f"unknown part {', '.join(unknown)}; there is {'; '.join(PARTS)}")
     if given.compute:
-        compute(given.parts[0], Options(given.inputs, given.small), given.compute)
+        compute(given.parts[0], Options(given.results.absolute(), given.small), given.compute)
         return
-    passed_on = [*(["--inputs", given.inputs] if given.inputs else []), *(["--small"] if given.small else [])]
+    passed_on = ["--results", given.results, *(["--small"] if given.small else [])]
     end = time.monotonic() + 60 * given.minutes
     report: Result = {"card": torch.cuda.get_device_name() if torch.cuda.is_available() else None, "parts": {}}
     logs = given.output.with_suffix(".logs")
@@ -466,6 +473,9 @@ def main() -> None:
         log = logs / f"{name.replace(' ', '-').replace(',', '')}.txt"
         limit = PARTS[name][1] * (5 if given.small else 1)  # a busy CPU is slow
         found = run_part(command, min(limit, left), log) if left > 5 else {"error": "no time was left"}
+        if given.results.exists():  # all but the weights
+            large = shutil.ignore_patterns("models", "weights", "checkpoints", ".snakemake")
+            shutil.copytree(given.results, logs / "workflow", ignore=large, dirs_exist_ok=True)
         report["parts"][name] = found
         write_json(given.output, report)
         print(f"{name}: {found.get('seconds', 0)} s; {_line(found)}", flush=True)

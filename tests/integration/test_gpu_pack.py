@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -19,33 +20,24 @@ from paths import ROOT
 from safetensors.torch import load_file, save_file
 
 from srpo.experiment import memory
+from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import TransformerShape
 from srpo.experiment.flops import model_cost
 from srpo.ground.files import read_json
 from srpo.questions.rewards import compute_reward
-from srpo.questions.splits import Question, read_split, write_split
+from srpo.questions.splits import Question, write_split
+from srpo.starts.data import build_split
 
 first = SimpleNamespace(**runpy.run_path(str(ROOT / "bench" / "first_gpu.py")))
 SMALL = first.Options(small=True)
 
 
-def test_versions() -> None:
-    found = first.versions(SMALL)
-    assert found["torch"] == torch.__version__
-    assert found["sglang"] is None
-    assert found["product_tflops"] > 0
-
-
-def test_the_tests_of_a_gpu_are_counted() -> None:
-    found = first.tests(SMALL)
-    assert (found["passed"], found["failed"]) == (1, {})
-    assert any(name.startswith("test_no_token_is_no_problem") for name in found["test_seconds"])
-
-
 @pytest.fixture(scope="module")
 def updates() -> dict[bool, dict]:
     """An update of the same model with packed rows and with shared prompts."""
-    return {packed: first.update(SMALL, "qwen3-8b", layers=8, packed=packed) for packed in (False, True)}
+    return {
+        packed: first.update(SMALL, "qwen3-8b", layers=8, packed=packed, profiled=packed) for packed in (False, True)
+    }
 
 
 def test_an_update_has_the_flops_of_its_tokens(updates) -> None:
@@ -64,6 +56,7 @@ def test_an_update_has_the_flops_of_its_tokens(updates) -> None:
     half = best["tokens"]["log_prob"] / best["tokens"]["update"]
     assert 0.4 < half < 0.6  # every other rollout is wrong and has a right sibling
     assert best["tokens"]["teacher"] > best["tokens"]["log_prob"]  # a solution is shown
+    assert len(packed["kernel_seconds"]) == 20
 
 
 def test_shared_prompts_save_tokens_and_change_no_gradient(updates) -> None:
@@ -73,29 +66,13 @@ def test_shared_prompts_save_tokens_and_change_no_gradient(updates) -> None:
     assert packed["planned_gb"] > shared["planned_gb"] > 4 * memory.FLOAT32 * shared["parameters"] / 1e9
 
 
-def test_the_optimizer_is_timed_in_both_forms() -> None:
-    found = first.update(SMALL, "qwen3-1.7b", adamw=True)
-    assert {kind for kind, seconds in found["adamw_seconds"].items() if seconds > 0} == {"fused", "foreach"}
-
-
-@pytest.mark.parametrize("small", [False, True])
-@pytest.mark.parametrize("inputs", [None, Path("inputs")])
-@pytest.mark.parametrize("method", ["grpo", "srpo"])
-def test_the_run_that_is_trained(method: str, inputs: Path | None, small: bool) -> None:
-    spec = first._training_spec(first.Options(inputs, small), method)
-    assert spec.id.method == spec.method.name == method
-    assert spec.id.model == ("smollm2-135m-format" if inputs else "miniature-large")
-    assert spec.training.questions_per_batch == (2 if small else 8 if inputs else 4)
-    assert small or spec.method.mini_batch_questions in (2, 4, 8)
-
-
-@pytest.mark.parametrize("method", ["grpo", "srpo"])
-def test_training(method: str, any_processor) -> None:
-    found = first.train(SMALL, method=method)
-    assert len(found["phase_seconds"]) == len(found["reward/mean"]) == 2
-    assert len(found["validations"]) == 2
-    assert found["actor/rollout_is_weight"] == pytest.approx([1, 1], abs=0.1)
-    assert all(0 < rms < 0.2 for rms in found["rollout_corr/log_prob_rms"])
+def test_the_workflow_makes_what_a_part_asks_for(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A dry run of two parts; runs of three seeds go on with what the part of one seed has trained."""
+    for options, jobs in (({"method": "srpo", "made": "evaluation.json"}, 1), ({"seeds": 3, "runs_at_a_time": 2}, 9)):
+        found = first.workflow(first.Options(tmp_path, small=True), **options)
+        assert found.pop("status") == 0
+        assert len(found) == jobs
+        assert re.search(rf"^train +{jobs}$", capfd.readouterr().out, re.MULTILINE)
 
 
 # ---------------------------------------------------------------- one part does not stop the others
@@ -141,29 +118,38 @@ def test_the_packed_project_runs_by_itself(tmp_path: Path) -> None:
     found = read_json(tmp_path / "first-gpu.json")
     assert found["card"] == (torch.cuda.get_device_name() if torch.cuda.is_available() else None)
     assert found["parts"]["versions"]["result"]["torch"] == torch.__version__
-    assert (tmp_path / "project" / "tests" / "integration" / "test_gpu.py").exists()
+    assert {"Snakefile", "rules", "tests"} <= {path.name for path in (tmp_path / "project").iterdir()}
 
 
 def test_what_is_packed_of_smollm2(tmp_path: Path) -> None:
-    """Weights in bfloat16, and questions whose reward needs no package."""
-    results, inputs = tmp_path / "results", tmp_path / "inputs"
-    assert not pack.copy_inputs(results, inputs)
+    """Weights in bfloat16, and questions whose reward needs no package, under the names that gpu-spelling has."""
+    results, folder = tmp_path / "results", tmp_path / "pack"
+    pack.copy_project(folder / "project")
     (results / pack.WEIGHTS).mkdir(parents=True)
     (results / pack.WEIGHTS / "config.json").write_text("{}")
     weights = {"one": torch.randn(5, 3)}
     save_file(weights, results / pack.WEIGHTS / "model.safetensors")
-    messages = [{"role": "user", "content": "Reverse: a, b"}]
-    question = Question(0, messages, json.dumps({"answer": "b, a"}), "reasoning_gym", "words")
     for split in ("train", "test"):
-        write_split(results / pack.DATA / f"{split}.parquet", [question], split)
-    assert pack.copy_inputs(results, inputs)
-    assert torch.equal(load_file(inputs / pack.WEIGHTS / "model.safetensors")["one"], weights["one"].bfloat16())
-    assert (inputs / pack.WEIGHTS / "config.json").exists()
+        answers = [f"<answer>{split[::-1]}{i}</answer>" for i in range(32)]
+        questions = [
+            Question(
+                i, [{"role": "user", "content": f"Spell {answer}"}], json.dumps({"answer": answer[8:-9]}), "own", ""
+            )
+            for i, answer in enumerate(answers)
+        ]
+        write_split(results / pack.DATA / f"{split}.parquet", questions, split)
+    pack.copy_inputs(results, folder)
+    packed = load_file(folder / "inputs" / "model" / "model.safetensors")
+    assert torch.equal(packed["one"], weights["one"].bfloat16())
+    configs = folder / "project" / "configs"
+    experiment = load_experiment(configs / "experiments" / "gpu-spelling.yaml", configs)
+    (model,), (benchmark,) = experiment.models.values(), experiment.benchmarks.values()
+    assert (folder / "results" / model.path / "config.json").resolve().exists()
     for split in ("train", "test"):
-        (packed,) = read_split(inputs / pack.DATA / f"{split}.parquet")
-        assert packed.messages == messages
-        for answer, right in (("b, a", 1), ("a, b", 0)):
-            assert compute_reward(packed.reward, f"<answer>{answer}</answer>", packed.ground_truth) == right
+        for question in build_split(benchmark, split):
+            response = question.messages[-1]["content"].removeprefix("Spell ")
+            assert compute_reward(question.reward, response, question.ground_truth) == 1
+            assert compute_reward(question.reward, f"<answer>{split}</answer>", question.ground_truth) < 1
 
 
 def test_pieces_make_the_folder_again(tmp_path: Path) -> None:
@@ -175,11 +161,5 @@ def test_pieces_make_the_folder_again(tmp_path: Path) -> None:
     assert len(pieces) == 3
     assert max(piece.stat().st_size for piece in pieces) <= 2**20
     (tmp_path / "there").mkdir()
-    subprocess.run(f"cat {folder}.tar.gz.* | tar -xzC {tmp_path}/there", shell=True, check=True)
+    subprocess.run(f"cat {folder}.tar.xz.* | tar -xJC {tmp_path}/there", shell=True, check=True)
     assert (tmp_path / "there" / "pack" / "file").read_bytes() == content
-
-
-def test_packages_are_those_of_the_lock() -> None:
-    lock = {line.split("==")[0] for line in (ROOT / "envs" / "paper.txt").read_text().splitlines()}
-    assert set(pack.PACKAGES.split()) <= lock
-    assert not {"torch", "transformers", "sglang", "numpy"} & set(pack.PACKAGES.split())
