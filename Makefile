@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help base-models smoke demo report published real-cpu gpu-demo rehearsal rehearsal-real rehearsal-qwen3 site docs-site test test-faults test-sglang test-trl test-paper-versions test-paper-imports test-gpu gpu-pack links lint dist env lock env-paper lock-paper peers planted-errors clean
+.PHONY: help base-models smoke demo report published audit real-cpu gpu-demo rehearsal rehearsal-real rehearsal-qwen3 site docs-site test test-faults test-sglang test-trl test-paper-versions test-paper-imports test-gpu gpu-pack links lint dist env lock env-paper lock-paper peers planted-errors clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -56,6 +56,12 @@ report: env ## make the paper in small; writes results/paper-in-small/report.htm
 
 published: env ## make the reports of all published experiments, without training, in results/published
 	for folder in $(wildcard published/*/); do $(BIN)/srpo report "$$folder" || exit 1; done
+
+NAME := registered
+RUNS := 2
+
+audit: env ## train runs of a published experiment again, drawn at random, and compare; NAME=registered RUNS=2
+	$(BIN)/python scripts/audit.py $(NAME) $(RUNS)
 
 rehearsal: env ## run a few steps on the paper's data; MIRROR=DIR reads a copy of the SDPO repository
 	$(SNAKEMAKE) --configfile configs/experiments/rehearsal.yaml

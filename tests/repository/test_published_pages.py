@@ -15,7 +15,7 @@ from synthetic import tiny_experiment, write_results
 
 import published
 from srpo.analysis.load import load_results
-from srpo.analysis.published import publish
+from srpo.analysis.published import check_checksums, publish
 from srpo.analysis.write import make_table, table_csv, write_figures, write_tables
 from srpo.experiment.compose import load_experiment
 from srpo.ground.layout import Layout
@@ -73,13 +73,15 @@ def test_the_differences_that_other_reports_show_are_those_of_the_logs() -> None
 
 
 @pytest.mark.parametrize("folder", sorted((ROOT / "published").glob("*/")), ids=lambda folder: folder.name)
-def test_published_experiments_can_be_trained_again(folder: Path) -> None:
-    """Their commits are this repository's, without local changes."""
+def test_published_experiments_are_whole_and_can_be_trained_again(folder: Path) -> None:
+    """Their files have their checksums, and their commits are this repository's, without local changes."""
+    check_checksums(folder)
     provenance = yaml.safe_load((folder / "provenance.yaml").read_text())
     commits = provenance["commit"]
     for commit in commits if isinstance(commits, list) else [commits]:
         assert re.fullmatch("[0-9a-f]{40}", commit)
     assert provenance["experiment"] == folder.name
+    assert {*provenance["sha256"]} == {path.name for path in folder.iterdir()}
 
 
 # ---------------------------------------------------------------- the script

@@ -6,11 +6,12 @@ the results folder's files byte for byte, without data, weights and attempts.
 """
 
 import gzip
+import hashlib
 import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -29,6 +30,7 @@ from srpo.ground.text import joined, plural
 from srpo.training.provenance import check_origin
 
 _END = ".jsonl.gz"
+_PROVENANCE = "provenance.yaml"
 
 
 def _places() -> dict[str, Path]:
@@ -75,19 +77,24 @@ def publish(layout: Layout, folder: Path) -> dict[str, Any]:
             files.weights.mkdir(exist_ok=True)
             shutil.copy(files.summary, files.finished)
     found = _provenance(experiment, layout)
-    contents = {
-        layout.provenance.name: yaml.safe_dump(found, sort_keys=False, width=120).encode(),
-        layout.experiment.name: read_bytes(layout.experiment),
-    }
+    contents = {layout.experiment.name: read_bytes(layout.experiment)}
     for name, pattern in _places().items():
         rows = "".join(json.dumps(row, allow_nan=False) + "\n" for row in _rows(layout, pattern))
         contents[f"{name}{_END}"] = gzip.compress(rows.encode(), mtime=0)
     differences = layout.table("differences", "csv")
     if differences.is_file():  # other reports show them next to their own
         contents[differences.name] = read_bytes(differences)
+    contents[_PROVENANCE] = with_checksums(found, contents)
     for name, content in contents.items():
         write_bytes(folder / name, content)
     return found
+
+
+def with_checksums(provenance: dict[str, Any], contents: Mapping[str, bytes]) -> bytes:
+    """``provenance.yaml`` with the SHA-256 of itself, up to these checksums, and of the ``contents`` beside it."""
+    above = yaml.safe_dump(provenance, sort_keys=False, width=120).encode()
+    sums = {name: hashlib.sha256(of).hexdigest() for name, of in {_PROVENANCE: above, **contents}.items()}
+    return above + yaml.safe_dump({"sha256": sums}, sort_keys=False, width=120).encode()
 
 
 def _rows(layout: Layout, pattern: Path) -> Iterator[dict[str, Any]]:
@@ -122,11 +129,7 @@ def _text(path: Path, contents: Iterable[dict[str, Any]]) -> str:
 
 
 def _provenance(experiment: Experiment, layout: Layout) -> dict[str, Any]:
-    """Where an experiment's numbers come from.
-
-    Raises:
-        SrpoError: see :func:`publish`.
-    """
+    """Where an experiment's numbers come from, if they may be published."""
     runs = experiment.runs()
     _check_finished(experiment, runs, layout)
     load_results(layout.folder, experiment)  # refuses what no report can be made of
@@ -134,29 +137,18 @@ def _provenance(experiment: Experiment, layout: Layout) -> dict[str, Any]:
     for run, record in records.items():  # the hashes may differ: some seeds may be of another machine
         now = {"spec": experiment.run(run).model_dump(mode="json"), "provenance": {}}
         check_origin(layout.run(run), record, now)
-    origins = [record["provenance"] for record in records.values()]
+    origins, starts = [record["provenance"] for record in records.values()], ("data", "base_model")
+    models = [record["spec"]["model"]["name"] for record in records.values()]
     _check_commits({run: str(record["provenance"].get("commit", "unknown")) for run, record in records.items()}, layout)
-    data = {(run.benchmark, run.seed): record["provenance"].get("data") for run, record in records.items()}
     return {
         "experiment": experiment.name,
         "title": experiment.title,
         "runs": len(runs),
         "trained": days(ends(layout, runs) or [layout.run_files(run).summary.stat().st_mtime for run in runs]),
-        **{key: _one_or_all(origin.get(key) for origin in origins) for key in origins[0] if key not in _OF_A_RUN},
-        "data": _by_benchmark(data),
-        "base_models": {
-            name: _one_or_all(each["provenance"].get("base_model") for each in records.values() if _model(each) == name)
-            for name in dict.fromkeys(map(_model, records.values()))
-        },
+        **{key: _one_or_all(each.get(key) for each in origins) for key in origins[0] if key not in starts},
+        "data": _by_name([run.benchmark for run in runs], [each.get("data") for each in origins]),
+        "base_models": _by_name(models, [each.get("base_model") for each in origins]),
     }
-
-
-_OF_A_RUN = ("data", "base_model")
-
-
-def _model(record: dict[str, Any]) -> str:
-    name: str = record["spec"]["model"]["name"]
-    return name
 
 
 def _check_finished(experiment: Experiment, runs: list[RunId], layout: Layout) -> None:
@@ -198,31 +190,28 @@ def _one_or_all(values: Iterable[Any]) -> Any:
     return distinct[0] if len(distinct) == 1 else distinct
 
 
-def _by_benchmark(data: dict[tuple[str, int], Any]) -> dict[str, Any]:
-    """Hashes of the splits by benchmark, and by seed if each seed has its own."""
-    found: dict[str, dict[int, Any]] = {}
-    for (benchmark, seed), hashes in data.items():
-        found.setdefault(benchmark, {})[seed] = hashes
-    return {
-        benchmark: next(iter(seeds.values())) if len({json.dumps(each) for each in seeds.values()}) == 1 else seeds
-        for benchmark, seeds in found.items()
-    }
+def _by_name(names: list[str], values: list[Any]) -> dict[str, Any]:
+    """The one value of each name, or all."""
+    pairs = [*zip(names, values, strict=True)]
+    return {name: _one_or_all(value for of, value in pairs if of == name) for name in dict.fromkeys(names)}
 
 
 # ---------------------------------------------------------------- reading
 
 
 def read_published(folder: Path, name: str) -> list[dict[str, Any]]:
-    """The lines of a published file, e.g. ``validations``.
+    """The lines of a published file, e.g. ``validations``."""
+    return [json.loads(line) for line in gzip.decompress(read_bytes(folder / f"{name}{_END}")).splitlines()]
 
-    Raises:
-        SrpoError: if it cannot be read.
-    """
-    path = folder / f"{name}{_END}"
-    try:
-        return [json.loads(line) for line in gzip.decompress(read_bytes(path)).splitlines()]
-    except (OSError, EOFError, ValueError) as error:
-        raise SrpoError(f"{path}: damaged ({error}); fetch it again") from error
+
+def check_checksums(folder: Path) -> None:
+    """Raise if a file is not as it was published. Folders of older versions have no checksums."""
+    for name, expected in read_mapping(folder / _PROVENANCE).get("sha256", {}).items():
+        content = read_bytes(folder / name)
+        if name == _PROVENANCE:
+            content = content.partition(b"sha256:\n")[0]
+        if hashlib.sha256(content).hexdigest() != expected:
+            raise SrpoError(f"{folder / name}: damaged or changed, not the SHA-256 of {_PROVENANCE}; fetch it again")
 
 
 def results(folder: Path | str) -> Results:
@@ -235,22 +224,14 @@ def results(folder: Path | str) -> Results:
 
 
 def unpacked(folder: Path) -> Path:
-    """The results folder of a published experiment, ``results/published/NAME``, unpacked now.
-
-    Raises:
-        SrpoError: if a published file cannot be read.
-    """
+    """The results folder of a published experiment, ``results/published/NAME``, unpacked now."""
     layout = Layout(Path("results", "published", folder.resolve().name))
     unpack(folder, layout)
     return layout.folder
 
 
 def unpack(folder: Path, layout: Layout) -> None:
-    """Write the files of a published experiment as they were in its results folder, for all commands that read one.
-
-    Raises:
-        SrpoError: if a published file cannot be read.
-    """
+    """Write the files of a published experiment as they were in its results folder, for all commands that read one."""
     for pattern in _places().values():
         for stale in layout.found(layout.folder / pattern):
             stale.unlink()
@@ -267,6 +248,7 @@ def _restore(folder: Path, layout: Layout) -> set[Path]:
     Returns:
         The folders of the runs that were written.
     """
+    check_checksums(folder)
     present = {path.parent for path in layout.found(layout.any_run.origin)}
     seeds = {run.name for run in present}
     for name, pattern in _places().items():
