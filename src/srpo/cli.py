@@ -364,10 +364,11 @@ def report(
     layout, parts = Layout(_experiment_folder(results)), only or list(Part)
     with gc_paused():
         from srpo.analysis.load import load_results
+        from srpo.experiment.compose import load_experiment
         from srpo.training.provenance import check_results
 
+    check_results(load_experiment(layout.experiment), layout)
     loaded = load_results(layout.folder)
-    check_results(loaded.experiment, layout)
     if Part.TABLES in parts:
         from srpo.analysis.write import write_tables
 

@@ -51,7 +51,8 @@ def experiment(null: Null) -> Experiment:
     block = Block(models=["qwen3-8b"], benchmarks=[*whole.benchmarks], methods=[*null.methods], seeds=[*null.seeds])
     models = {"qwen3-8b": whole.models["qwen3-8b"]}
     methods = {name: load_method(name) for name in null.methods}
-    return whole.model_copy(update={"name": "null", "models": models, "methods": methods, "matrix": [block]})
+    changes = {"name": "null", "models": models, "methods": methods, "matrix": [block]}
+    return whole.model_copy(update=changes | {"training": whole.training.model_copy(update={"validate_every": 2})})
 
 
 def write(root: Path, null: Null, run_exists: Callable[[RunId], bool] = lambda run: True) -> Experiment:

@@ -4,6 +4,7 @@ A run, evaluation or budget that does not exist (yet) becomes a missing value, s
 read while it is still training.
 """
 
+import math
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -110,14 +111,18 @@ def _read_run(files: RunFiles, key: dict[str, Any], experiment: Experiment, rows
     for path, record in ((files.summary, summary), (files.evaluation, evaluation)):
         if record.get("run", key) != key:
             raise SrpoError(f"{path}: of another run, {record['run']}; restore it, or delete its folder")
-    if len(events) < (ended := summary.get("steps", 0)):  # with a longer budget, a run goes on after its summary
-        raise SrpoError(f"{files.steps}: {len(events)} of the run's {ended} steps; restore it, or delete its folder")
+    ended = summary.get("steps", 0)  # with a longer budget, a run goes on after its summary
+    clocks, validated = ({event["step"]: event["clock"] for event in log} for log in (events, validations))
+    due = {step for step, clock in clocks.items() if experiment.training.validates(step, clock)}
+    own = due <= validated.keys() and all(math.isclose(at, clocks.get(step, at)) for step, at in validated.items())
+    if len(events) < ended or (len(events) == ended and not own):
+        log = files.steps if len(events) < ended else files.validations
+        raise SrpoError(f"{log}: not those of the run's {ended} steps; restore it, or delete its folder")
     # One frame per run: as dictionaries, the steps of the paper's full matrix would take gigabytes.
     rows["steps"].append(tidy([key | step for step in steps], _COLUMNS["steps"]))
     rows["validations"].append(
         tidy([key | _with_array(v, files.validations) for v in validations], _COLUMNS["validations"])
     )
-    clocks = {event["step"]: event["clock"] for event in events}
     for signal in signals_of(events, validations, experiment.training.warmup_steps):
         rows["signals"].append(key | signal.event() | {"clock": clocks.get(signal.step)})
     rows["evaluations"] += _evaluation_rows(files.evaluation, evaluation, key, experiment.training.budget_seconds)
@@ -127,9 +132,8 @@ def _read_run(files: RunFiles, key: dict[str, Any], experiment: Experiment, rows
 
 def _run_row(steps: list[dict], summary: dict, evaluation: dict) -> dict[str, Any]:
     last = steps[-1] if steps else {}
-    so_far = {"steps": last.get("step"), "clock": last.get("clock")}
-    if steps:
-        so_far["wall_seconds"] = sum(step.get("wall_seconds") or 0.0 for step in steps)
+    seconds = sum(step.get("wall_seconds") or 0.0 for step in steps) if steps else None
+    so_far = {"steps": last.get("step"), "clock": last.get("clock"), "wall_seconds": seconds}
     in_summary = {name: summary[name] for name in _COLUMNS["runs"] if name in summary}
     status = "finished" if summary else "in progress" if steps else "not started"
     return so_far | in_summary | {"status": status, "evaluation_wall_seconds": evaluation.get("wall_seconds")}
@@ -161,13 +165,14 @@ def _evaluation_rows(path: Path, evaluation: dict, key: dict[str, Any], budgets:
 
 
 def _with_array(score: dict[str, Any], path: Path) -> dict[str, Any]:
+    where = f"{path}: the score of step {score.get('step')}"
     if not score.get("question_scores"):
-        raise SrpoError(f"{path}: the score of step {score.get('step')} has no question_scores")
+        raise SrpoError(f"{where} has no question_scores")
     scores = np.asarray(score["question_scores"], dtype=float)
-    if np.isnan(scores).any():
-        raise SrpoError(f"{path}: the score of step {score.get('step')} has a question that is not a number (NaN)")
-    if not ((scores >= 0) & (scores <= 1)).all():
-        raise SrpoError(f"{path}: the score of step {score.get('step')} has a question outside 0 to 1 (0 to 100 %)")
+    if not ((scores >= 0) & (scores <= 1)).all():  # nor is NaN
+        raise SrpoError(f"{where} has a question outside 0 to 1 (0 to 100 %)")
+    if not math.isclose(score.get("avg_at_k", math.nan), scores.mean(), abs_tol=1e-9):
+        raise SrpoError(f"{where}: avg_at_k is not {scores.mean()}, the mean of its question_scores")
     return score | {"question_scores": scores}
 
 
