@@ -212,6 +212,9 @@ def remarks(results: Results) -> list[str]:
     ]
     for names in results.experiment.same_tests:
         found.append(f"The same test questions, which an average counts again: {', '.join(names)}.")
+    for name, about in results.statistics.items():
+        if copies := about.get("test_copies"):
+            found.append(f"{results.benchmark_title(name)}: {copies} test questions are copies, intervals too narrow.")
     for key, seed in results.repeated.items():
         found.append(f"{results.run_title(*key)} has the logs of seed {seed} and is not counted.")
     last = max(results.budget_seconds.values())

@@ -6,6 +6,7 @@ student's own attempt (never in the paper, section 3 and appendix), and the requ
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import date
 from functools import lru_cache
@@ -20,6 +21,8 @@ Messages = list[dict[str, str]]
 
 _SOLUTION = "\nCorrect solution:\n\n{solution}"
 _FEEDBACK = "\nThe following is feedback from your unsuccessful earlier attempt:\n\n{feedback}"
+_CUT = "\ufdd0"
+"""Between two parts of a prompt that become tokens apart. Unicode has no such character."""
 _REPROMPT = "{prompt}{solution}{feedback}\n\nCorrectly solve the original question."
 
 
@@ -97,9 +100,12 @@ def teacher_prompt_ids(
 ) -> list[int]:
     """Tokenize the enriched prompt, shortening the feedback and then the solution if it would be too long.
 
-    The reference cuts the prompt's end instead and with it the assistant's header.
+    The reference cuts the prompt's end instead and with it the assistant's header. A mark of turns that a response
+    spells, such as ``<|im_end|>``, stays text.
     """
-    shown = {"solution": None if solution is None else strip_thinking(solution), "feedback": feedback}
+    marks = "|".join(map(re.escape, tokenizer.convert_ids_to_tokens(sorted(turn_marks(tokenizer)[1])))) or "(?!)"
+    given = {"solution": solution and strip_thinking(solution), "feedback": feedback}
+    shown = {part: text and re.sub(f"(?={marks}).", rf"\g<0>{_CUT}", text) for part, text in given.items()}
     ids = _prompt_ids(tokenizer, _enriched(messages, **shown))
     for part in ("feedback", "solution"):
         text = shown[part]
@@ -120,11 +126,9 @@ def teacher_prompt_ids(
 
 def _enriched(messages: Messages, solution: str | None, feedback: str | None) -> Messages:
     *before, last = messages
-    sections = {
-        "solution": "" if solution is None else _SOLUTION.format(solution=solution),
-        "feedback": "" if feedback is None else _FEEDBACK.format(feedback=feedback),
-    }
-    return [*before, {**last, "content": _REPROMPT.format(prompt=last["content"], **sections)}]
+    solved = "" if solution is None else _SOLUTION.format(solution=solution)
+    told = "" if feedback is None else _FEEDBACK.format(feedback=feedback)
+    return [*before, {**last, "content": _REPROMPT.format(prompt=last["content"], solution=solved, feedback=told)}]
 
 
 def _prompt_ids(tokenizer: PreTrainedTokenizerFast, messages: Messages) -> list[int]:
@@ -132,7 +136,7 @@ def _prompt_ids(tokenizer: PreTrainedTokenizerFast, messages: Messages) -> list[
     if text == told or any(message["content"].strip() not in text for message in messages):
         raise SrpoError("the model's chat template drops a message, or does not begin the answer; mend the template")
     # the template writes the special tokens, the tokenizer must not add its own
-    return _encode(tokenizer, text)["input_ids"]
+    return [token for part in text.split(_CUT) for token in _encode(tokenizer, part)["input_ids"]]
 
 
 def _render(tokenizer: PreTrainedTokenizerFast, messages: Messages, asks: bool = True) -> str:

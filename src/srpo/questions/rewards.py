@@ -137,14 +137,9 @@ def _score(kind: str, response: str, ground_truth: str) -> tuple[float, str | No
     raise SrpoError(f"{what}; routing knows 0 and 1: return one, or a pair of it and a text")
 
 
-def right_response(kind: str, ground_truth: str) -> str:
-    """The ground truth as a right response, to show it to the self-teacher; of one's own reward, as it is."""
-    return find_reward(kind).solution(ground_truth)
-
-
 def shortest_answer(kind: str, ground_truth: str) -> str | None:
     """The ground truth as a right response with nothing else; None of a function of one's own: nobody knows one."""
-    texts = () if is_own(kind) else (ground_truth, right_response(kind, ground_truth))
+    texts = () if is_own(kind) else (ground_truth, find_reward(kind).solution(ground_truth))
     return next((text for text in texts if compute_reward(kind, text, ground_truth)), None)
 
 
@@ -162,21 +157,25 @@ def in_format(kind: str, response: str) -> bool | None:
 def check_truths(kind: str, truths: Mapping[str, str]) -> None:
     """Check that rewards of this kind can be computed with these ground truths.
 
-    If a function of one's own calls some of them right in one of :data:`FORMS`, the others are counted.
+    If a function of one's own calls some of them right in one of :data:`FORMS`, the others are counted. So are those
+    that it judges differently a second time.
     """
-    right = []
+    own, right, fickle = is_own(kind), [], 0
     for where, truth in truths.items():
-        right.append(any(compute_reward(kind, form.replace("...", truth), truth) for form in FORMS))
+        tries = [[compute_reward(kind, f.replace("...", truth), truth) for f in FORMS] for _ in range(1 + own)]
+        right.append(any(tries[0]))
+        fickle += tries[0] != tries[-1]
         try:
             find_reward(kind).check_truth(truth)
         except (ValueError, TypeError, KeyError) as error:
             line = f"{where}: reward = {kind}: {truth[:200]!r} is not a {find_reward(kind).truth_format}"
             raise SrpoError(line) from error
-    if is_own(kind) and any(right) and not all(right):
+    logger = logging.getLogger(__name__)
+    if own and any(right) and not all(right):
         lost, where = right.count(False), list(truths)[right.index(False)]
-        logging.getLogger(__name__).warning(
-            "reward %s: %d of %d answers are never right, as of %s", kind, lost, len(right), where
-        )
+        logger.warning("reward %s: %d of %d answers are never right, as of %s", kind, lost, len(right), where)
+    if fickle:
+        logger.warning("reward %s: tried twice, %d of %d answers got two rewards", kind, fickle, len(right))
 
 
 def count_reference_cannot_score(kind: str, ground_truths: Iterable[str]) -> int | None:

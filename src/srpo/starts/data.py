@@ -70,7 +70,8 @@ def split_statistics(benchmark: Benchmark, splits: dict[SplitName, list[Question
     """Summarise the splits that exist for ``statistics.json`` (docs/architecture.md).
 
     ``most_frequent_answer`` is the share of questions with this answer. ``reference_cannot_score`` counts the tool-use
-    questions that the reference's reading can never reward.
+    questions that the reference's reading can never reward. ``test_copies`` counts the test questions that another one
+    asks already; it is absent without any.
     """
     questions = [question for split in splits.values() for question in split]
     lengths = [sum(len(message["content"]) for message in question.messages) for question in questions]
@@ -91,7 +92,9 @@ def split_statistics(benchmark: Benchmark, splits: dict[SplitName, list[Question
     }
     if None not in unscored.values():
         statistics["reference_cannot_score"] = unscored
-    return statistics
+    tested = [question_key(question.messages) for question in splits.get("test", [])]
+    copies = len(tested) - len({*tested})
+    return statistics | ({"test_copies": copies} if copies else {})
 
 
 def _part_of_train(questions: list[Question], benchmark: Benchmark, split: SplitName) -> list[Question]:

@@ -21,7 +21,7 @@ from srpo.policy.interface import Policy, gradient_norm, update_metrics
 from srpo.policy.placement import Bundle, Placement, Prompts, RowOrder
 from srpo.questions.prompts import response_texts, student_prompts, teacher_prompt_ids
 from srpo.questions.response_parts import response_parts
-from srpo.questions.rewards import compute_reward, in_format, judge, right_response
+from srpo.questions.rewards import compute_reward, find_reward, in_format, judge
 from srpo.questions.splits import Question
 from srpo.rollout.interface import SamplingParams
 from srpo.training.batch import Batch, Schedule
@@ -208,7 +208,7 @@ class Step:
             elif earlier[row]:
                 solution = batch.earlier[row].text
             elif truth[row]:
-                solution = question.response or right_response(question.reward, question.ground_truth)
+                solution = question.response or find_reward(question.reward).solution(question.ground_truth)
             shown = number, solution, feedback[row] if said[row] else None
             if shown[1:] == (None, None):
                 return rollouts.prompts[row]

@@ -27,6 +27,10 @@ def swapped(truth, response):
 
 def close(response, truth):
     return abs(float(response.partition("<answer>")[2].partition("<")[0]) - float(truth)) < 0.1
+
+def fickle(response, truth, tried=[]):
+    tried.append(truth)
+    return truth in response and len(tried) % 2
 """
 
 
@@ -175,6 +179,17 @@ def test_answers_that_an_own_reward_can_never_call_right_are_counted(folder: Pat
     )
     build_split(sums(reward="own_rewards:close"), "train")
     assert "14 of 40 answers are never right" in caplog.text
+
+
+def test_an_own_reward_that_is_random_is_named(folder: Path, caplog: pytest.LogCaptureFixture):
+    build_split(sums(reward="own_rewards:fickle"), "test")
+    assert "6 of 6 answers got two rewards" in caplog.text
+
+
+def test_copies_within_the_test_questions_are_counted(folder: Path):
+    assert "test_copies" not in split_statistics(sums(), {"test": build_split(sums(), "test")})
+    (folder / "data" / "t.jsonl").write_text(TEST + TEST.replace("? ", "?  "))
+    assert split_statistics(sums(), {"test": build_split(sums(), "test")})["test_copies"] == 6
 
 
 def test_an_own_reward_scores(folder: Path):

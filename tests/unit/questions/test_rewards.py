@@ -345,7 +345,7 @@ def test_a_reward_of_ones_own_may_say_what_is_wrong(returned, judged, monkeypatc
 def test_the_ground_truth_as_a_response_is_right(kind):
     entry = json.dumps({"answer": "2", "metadata": {"source_dataset": "gcd"}})
     for ground_truth in {"tool": (ONE, TWO, CLASH), "reas": (entry,)}.get(kind[:4], ("B", "1 2 3")):
-        response = rewards.right_response(kind, ground_truth)
+        response = rewards.find_reward(kind).solution(ground_truth)
         if kind != "reasoning_gym":  # its scorer is the package's
             assert compute_reward(kind, response, ground_truth) == 1.0
         assert rewards.in_format(kind, response)
