@@ -1,7 +1,9 @@
 """Step seconds from data sheets: near the paper's where the paper measured, and larger where there is more to do."""
 
+import gzip
+import json
 import math
-from statistics import fmean
+from statistics import fmean, median
 
 import pandas as pd
 import pytest
@@ -70,6 +72,25 @@ def test_shares_and_memory_are_those_of_the_h100() -> None:
     too_much = H100["planned_gb"] / H100["peak_gb"] - 1  # what the plan's text says
     assert too_much.min() == pytest.approx(0.15, abs=0.01)
     assert too_much.max() == pytest.approx(0.30, abs=0.01)
+
+
+def test_the_pages_have_the_numbers_of_the_h100s_files() -> None:
+    folder, readme = ROOT / "bench" / "h100", (ROOT / "README.md").read_text()
+    results, gpus_page = (" ".join((ROOT / "docs" / name).read_text().split()) for name in ("results.md", "gpus.md"))
+    untrained = json.loads((folder / "untrained-evaluation.json").read_text())["budgets"]["base"]["avg_at_k"]
+    trained = json.loads((folder / "validations.jsonl").read_text().splitlines()[-1])["avg_at_k"]
+    assert all(f"from {100 * untrained:.1f} to {100 * trained:.1f} % right" in page for page in (readme, results))
+    assert f"{100 * untrained:.1f} % before, {100 * trained:.1f} % after step 40" in gpus_page
+    steps = [json.loads(line) for line in gzip.decompress((folder / "steps.jsonl.gz").read_bytes()).splitlines()]
+    assert f"{median(step['step_seconds'] for step in steps):.1f} s per step (median)" in gpus_page
+    assert f"In step 39, {100 * steps[-1]['metrics']['response_length/truncated_fraction']:.0f} % of" in gpus_page
+    assert f"and {steps[-1]['metrics']['rollout_corr/log_prob_rms']:.3f} in step 39" in gpus_page
+    for row in H100[H100["rows"] == "shared prompts"].itertuples():
+        assert f"| {row.tflops:.0f} | {100 * row.share_of_peak:.0f} % | {row.peak_gb} | {row.planned_gb} |" in gpus_page
+    large = H100[H100["model"] == "qwen3-8b"].set_index("rows").filter(like="_seconds").sum(axis=1)
+    packed, shared = large[["packed", "shared prompts"]]
+    assert f"took {packed:.1f} s with packed rows and without flash-attn, and {shared:.1f} s" in gpus_page
+    assert f"at most {pd.read_csv(ROOT / 'bench' / 'coverage.csv')['false_family'].max()} % of experiments" in results
 
 
 def test_a_card_of_your_own() -> None:
