@@ -168,7 +168,7 @@ def estimate(name: str, claim: str) -> str:
     others = (row for row in rows.values() if row["finding"].claim.statement == same)
     alike = next((row for row in others if [t[:2] for t in row["finding"].claim.quantity.terms] == pair), rows[claim])
     lines = alike["here"]
-    return joined([f"{line['model']} " * several + f"{line['text']} {line['interval']}".strip() for line in lines])
+    return joined([f"{line['model']} " * several + line["text"] for line in lines])
 
 
 def verdicts(name: str, block: str = "") -> str:
@@ -222,7 +222,7 @@ def doses(name: str, other: str) -> str:
         views = make_table("collapses", results).shown
         counts = [re.split(", | \\[", texts[0])[0] for view in views for _, texts in view.rows if texts]
         for i, lines in enumerate(zip(*(rows_of(*of)[claim]["here"] for claim in claims), strict=True)):
-            differences = [f"{line['text'].removesuffix(' points')} {line['interval']}" for line in lines]
+            differences = [line["text"].replace(" points", "") for line in lines]
             model = [*results.experiment.models][i]
             over = results.benchmarks(model)
             values = [results.estimate(model, {term: 1.0}, over, score) for term, score in shown]

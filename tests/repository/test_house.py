@@ -14,13 +14,13 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 35_083,
-    "code lines of src": 14_141,
-    "lines of src": 21_759,
-    "lines of analysis": 5_515,
-    "lines of tests": 24_954,
-    "error branches of src": 246,
-    "raise in src": 248,
+    "code lines of Python": 34_838,
+    "code lines of src": 14_091,
+    "lines of src": 21_695,
+    "lines of analysis": 5_468,
+    "lines of tests": 24_940,
+    "error branches of src": 236,
+    "raise in src": 238,
     "rooms of src": 14,
     "modules of more than 500 lines": 3,
     "lines of rules, Snakefile and profiles": 490,

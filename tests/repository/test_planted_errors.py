@@ -15,4 +15,5 @@ def test_it_applies_and_is_python(planted) -> None:
     compile(planted.planted(text), planted.file, "exec")
     for test in planted.tests:
         file, _, name = test.partition("::")
-        assert not name or f"def {name.partition('[')[0]}(" in (ROOT / "tests" / file).read_text(encoding="utf-8")
+        tests = (ROOT / "tests" / file).read_text(encoding="utf-8")
+        assert not name or f"def {name.partition('[')[0]}(" in tests

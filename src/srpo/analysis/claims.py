@@ -1,14 +1,7 @@
-"""The paper's claims, as ``reports/claims.yaml`` has them, and the registered analysis. No claim is named here.
-
-``configs/NAME.yaml`` is what was written down before the first run of the experiment ``NAME``. It decides which claims
-of that experiment are primary, with their terms and rules, by which score; whatever ``reports/claims.yaml`` says later.
-A test holds the checksums of these files, so they cannot change unseen.
-"""
+"""The paper's claims, as ``reports/claims.yaml`` has them. No claim is named here."""
 
 from __future__ import annotations
 
-import datetime
-import hashlib
 import re
 from functools import cache
 from pathlib import Path
@@ -16,14 +9,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from srpo.analysis.results import BASE
-from srpo.analysis.statistics.deciding import equivalence_p
+from srpo.analysis.statistics.contrasts import BASE
 from srpo.analysis.statistics.estimates import Estimate
-from srpo.experiment.config import Experiment
 from srpo.ground.errors import SrpoError
-from srpo.ground.files import read_mapping, read_yaml
+from srpo.ground.files import read_yaml
 from srpo.ground.mistakes import validated
-from srpo.ground.repository import CONFIGS, REPORTS
+from srpo.ground.repository import REPORTS
 from srpo.ground.schema import Config
 
 CLAIMS = REPORTS / "claims.yaml"
@@ -96,10 +87,14 @@ class Rule(Config):
         return next((name, value) for name, value in self if value is not None)
 
     def p_holds(self, estimate: Estimate) -> float:
-        """One-sided p-value against "the rule is not satisfied"; NaN without an interval."""
+        """One-sided p-value against "the rule is not satisfied"; NaN without an interval.
+
+        That a difference is not 0 beyond a margin takes two one-sided tests (TOST; Schuirmann 1987): above minus the
+        margin, and below the margin.
+        """
         where, limit = self._given
         if where == "within":
-            return equivalence_p(estimate, limit)
+            return max(estimate.p_above(-limit), estimate.p_below(limit))
         return estimate.p_above(limit) if where == "above" else estimate.p_below(limit)
 
     def p_violated(self, estimate: Estimate) -> float:
@@ -109,12 +104,6 @@ class Rule(Config):
             nearer = estimate.p_above(limit) if estimate.value > 0 else estimate.p_below(-limit)
             return min(nearer, 0.5) * 2  # either side violates it
         return estimate.p_below(limit) if where == "above" else estimate.p_above(limit)
-
-    def met(self, value: float) -> bool:
-        where, limit = self._given
-        if where == "within":
-            return abs(value) < limit
-        return value > limit if where == "above" else value < limit
 
     def in_words(self, unit: str) -> str:
         """The rule for a number in ``unit``, a plural: ``below 1 point``, ``within 2 points of 0``."""
@@ -191,103 +180,3 @@ def load_claims(path: Path = CLAIMS) -> tuple[Claim, ...]:
     if unknown := [claim for claim in claims if claim.at_equal_settings not in (None, *ids)]:
         raise SrpoError(f"{path}: {unknown[0].id}.at_equal_settings: {unknown[0].at_equal_settings} is no claim's id")
     return claims
-
-
-# ---------------------------------------------------------------- what was registered before the first run
-
-
-class RegisteredClaim(Rule):
-    """A difference of scores, as in a claim's ``quantity``, and the rule for its true value."""
-
-    terms: Annotated[list[tuple[float, str, str]], Field(min_length=1)]
-
-
-class Registered(Config):
-    """A registered analysis.
-
-    Attributes:
-        experiment: the name of the experiment that it is about.
-        date, commit: when it was written down, and the revision whose analysis decides.
-        score: the score that decides.
-        clock, alternatives: the kind of training clock, and the other clocks, of the table ``clocks``.
-        budgets: seconds by label.
-        models: by their names in the experiment; None: not registered.
-        base_models: the numbers of the base models (seeds); one pair of runs from each.
-        claims: decided together with Holm's correction, by their ids in ``reports/claims.yaml``.
-        sha256: of the file.
-    """
-
-    experiment: str
-    date: datetime.date
-    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
-    score: Literal["cross_fitted"]
-    clock: str
-    alternatives: list[str]
-    budgets: dict[str, float]
-    models: list[str] | None = None
-    benchmarks: Annotated[list[str], Field(min_length=1)]
-    base_models: Annotated[list[int], Field(min_length=2)]
-    claims: Annotated[dict[str, RegisteredClaim], Field(min_length=1)]
-    sha256: str
-
-    @model_validator(mode="after")
-    def _terms_of_scores(self) -> Registered:
-        for claim in self.claims.values():
-            Quantity(kind="score", score=self.score, terms=claim.terms)
-        return self
-
-    @property
-    def methods(self) -> list[str]:
-        return list(dict.fromkeys(method for claim in self.claims.values() for _, method, _ in claim.terms))
-
-    def departures(self, experiment: Experiment) -> list[str]:
-        """Where ``experiment`` is not what was registered, in words; empty if it is."""
-        runs, training = list(experiment.runs()), experiment.training
-        pairs = {
-            "budgets": (self.budgets, dict(training.budget_seconds)),
-            "clock": (self.clock, training.clock.kind),
-            "models": (self.models or list(experiment.models), list(experiment.models)),
-            "base models": (sorted(self.base_models), sorted({run.seed for run in runs})),
-            "benchmarks": (sorted(self.benchmarks), sorted({run.benchmark for run in runs})),
-        }
-        found = [f"{name}: {here}, registered {there}" for name, (there, here) in pairs.items() if there != here]
-        missing = [method for method in self.methods if method not in {run.method for run in runs}]
-        return found + [f"no runs of {method}" for method in missing]
-
-    def decide(self, claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
-        """``claims`` with the registered ones as the only primary ones, and with their registered terms and rules.
-
-        Raises:
-            SrpoError: if a registered claim is not among them.
-        """
-        known = {claim.id for claim in claims}
-        if unknown := [name for name in self.claims if name not in known]:
-            raise SrpoError(f"configs/{self.experiment}.yaml: claims.{unknown[0]} is not in reports/claims.yaml")
-        return tuple(self._decided(claim) for claim in claims)
-
-    def _decided(self, claim: Claim) -> Claim:
-        if claim.id not in self.claims:
-            return claim.model_copy(update={"kind": "exploratory"}) if claim.primary else claim
-        found = self.claims[claim.id]
-        rule = Rule(**found.model_dump(exclude={"terms"}))
-        quantity = Quantity(kind="score", score=self.score, terms=found.terms)
-        return claim.model_copy(update={"kind": "primary", "quantity": quantity, "rule": rule, "given": None})
-
-
-def registration_of(experiment: Experiment, folder: Path = CONFIGS) -> Registered | None:
-    """The registration of ``experiment``; None if it was not registered."""
-    path = folder / f"{experiment.name}.yaml"
-    if not path.is_file() or read_mapping(path).get("experiment") != experiment.name:
-        return None
-    return load_registration(path)
-
-
-@cache
-def load_registration(path: Path) -> Registered:
-    """Read and check a registered analysis.
-
-    Raises:
-        SrpoError: naming the key that is wrong.
-    """
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    return validated(Registered, read_mapping(path) | {"sha256": sha256}, str(path))

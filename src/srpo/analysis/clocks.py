@@ -73,7 +73,7 @@ def clock_frame(results: Results, measured: bool = False) -> pd.DataFrame:
                 terms = {(one, clock): 1.0, (other, clock): -1.0}
                 paired = results.experiment.draws_per_seed(model)
                 over = available(values, terms, results.benchmarks(model, (one, other)), paired)
-                estimate = combine(values, terms, over, PERCENT, results.arms(model), paired) if over else None
+                estimate = combine(values, terms, over, PERCENT, paired) if over else None
                 key = {"model": model, "clock": clock, "method": one, "other": other, "benchmarks": len(over)}
                 rows.append(key | estimate_columns("difference", estimate))
     names = ["model", "clock", "method", "other", "benchmarks", *estimate_columns("difference", None)]

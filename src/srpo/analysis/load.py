@@ -16,6 +16,7 @@ import pandas as pd
 from srpo.algorithm.branches import trained_branches
 from srpo.analysis.numbers import with_numbers
 from srpo.analysis.paper import paper_scores
+from srpo.analysis.registered import claims_of
 from srpo.analysis.results import RUN_KEY, Results
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
@@ -95,6 +96,7 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
         trained=read_yaml(layout.provenance)["trained"] if layout.provenance.is_file() else days(ends(layout, specs)),
         routed_group=_routed_group(root, experiment),
         paper_scores=paper_scores(experiment) if experiment.comparable_with_paper else None,
+        claims=claims_of(experiment),
     )
     return with_numbers(results)
 

@@ -37,6 +37,12 @@ from srpo.analysis.statistics.cross_fit import MIN_QUESTIONS, WINDOW, end_score,
 
 SECONDS = "step_seconds", "wall_seconds", "phase_seconds/"
 
+DROP = 5.0
+"""Points below its best (cross-fitted) at which a run has collapsed."""
+CLEAR = 2.0
+"""Standard errors over the test questions beyond a limit at which a collapse is clear."""
+ENDS = ["below", "dropped", "collapsed", "clear"]
+
 
 def with_numbers(results: Results) -> Results:
     """``results`` with their numbers, from their frames."""
@@ -59,12 +65,13 @@ def with_numbers(results: Results) -> Results:
                 numbers.setdefault((model, name), {}).setdefault((benchmark, method, budget), {})[seed] = value
         for name, when, value in _of_finished(results, run):
             numbers.setdefault((model, name), {}).setdefault((benchmark, method, when), {})[seed] = value
-    return replace(
+    results = replace(
         results,
         numbers=numbers,
         deciding="in_training" if lacking else "cross_fitted",
         incomparable=mixed_questions(results),
     )
+    return replace(results, run_ends=run_ends(results))
 
 
 def _scores(results: Results, run: RunKey, budget: str, evaluated: np.ndarray | None) -> dict[str, np.ndarray]:
@@ -124,6 +131,43 @@ def _of_finished(results: Results, run: RunKey) -> Iterator[tuple[str, str, np.n
         scores = np.vstack([*log["question_scores"]])
         if scores.shape[1] >= MIN_QUESTIONS:
             yield "late_drop", "end", 100 * late_drop(scores)
+
+
+def run_ends(results: Results) -> pd.DataFrame:
+    """How each finished run ended: an average over benchmarks hides a collapse on one of them.
+
+    The end is the mean of the last validations. A run of fewer than two windows of validations cannot drop; without the
+    untrained model's score none is counted.
+
+    Returns:
+        One row per run, with the columns of :data:`RUN_KEY`; ``unit``, which runs of one base model share; whether it
+        ends ``below`` the untrained model, has ``dropped`` more than :data:`DROP` points below its best, has
+        ``collapsed`` (either, by the estimates alone), and whether one of the two is ``clear``, not noise of questions
+        and samples.
+    """
+    last = list(results.budget_seconds)[-1]
+    rows: list[tuple] = []
+    for run in results.counted:
+        model, benchmark, method, seed = run
+        paired = results.experiment.draws_per_seed(model)
+        end = results.of(model, "end").get((benchmark, method, last), {}).get(seed)
+        base = results.of(model, "resampled").get((benchmark, BASE, BASE), {})
+        untrained = base.get(seed if paired else 0)
+        if end is None or untrained is None or len(untrained) != len(end):
+            continue
+        if results.of(model, "validations")[benchmark, method, last][seed][0] < WINDOW:
+            continue
+        drop = results.of(model, "late_drop").get((benchmark, method, "end"), {}).get(seed, np.zeros(1))
+        below, dropped = bool(end.mean() < untrained.mean()), bool(drop.mean() > DROP)
+        clear = _clearly_above(untrained - end, 0.0) or _clearly_above(drop, DROP)
+        rows.append((*run, seed if paired else len(rows), below, dropped, below or dropped, clear))
+    return pd.DataFrame(rows, columns=[*RUN_KEY, "unit", *ENDS])
+
+
+def _clearly_above(values: np.ndarray, limit: float) -> bool:
+    """Whether the mean of one value per question is above ``limit`` by more than :data:`CLEAR` standard errors."""
+    size = len(values)
+    return size >= MIN_QUESTIONS and bool(values.mean() - CLEAR * values.std(ddof=1) / np.sqrt(size) > limit)
 
 
 # ---------------------------------------------------------------- runs that cannot be compared

@@ -10,11 +10,13 @@ from typing import Any
 import jinja2
 import pandas as pd
 
-from srpo.analysis.claims import registration_of
 from srpo.analysis.outline import COST_TABLES, sections_of
+from srpo.analysis.registered import registration_of
 from srpo.analysis.results import AVERAGE, BASE, MISSING, RUN_KEY, Results, records
+from srpo.analysis.tables.answers import sentences
 from srpo.analysis.tables.table import Bold, Table, View, interval, number
-from srpo.analysis.verdicts import VERDICTS, Finding, Outcome, findings, missing_runs
+from srpo.analysis.tables.verdicts import estimate_text
+from srpo.analysis.verdicts import VERDICTS, Finding, findings, missing_runs
 from srpo.analysis.write import figure_module, make_tables
 from srpo.experiment.config import BUDGET_IS
 from srpo.ground.files import write_text
@@ -168,44 +170,24 @@ def registered(results: Results) -> list[str]:
 
 def claim_row(finding: Finding, results: Results) -> dict[str, Any]:
     """A claim as the page shows it: ``here`` has a line for each model."""
-    here = [
-        {"model": results.experiment.models[outcome.model].title, **_found(outcome, finding)}
-        for outcome in finding.outcomes
-    ]
+    here = []
+    for outcome in finding.outcomes:
+        estimate, rests_on = outcome.estimate, [outcome.reason]
+        if estimate is not None and outcome.benchmarks > 1:
+            rests_on.insert(0, f"its own interval on {outcome.holding} of {outcome.benchmarks} benchmarks")
+        if estimate is not None and estimate.covers_runs:
+            unit, _, questions = estimate.meaning.removesuffix(", run SD").partition(" and ")
+            rests_on.insert(0, f"over {plural(estimate.count, unit)}{' and the test questions' * bool(questions)}")
+        model = results.experiment.models[outcome.model].title
+        line = {"text": outcome.reason, "over": ""}
+        if estimate is not None:
+            line = {"text": estimate_text(finding.claim, estimate), "over": "; ".join(filter(None, rests_on))}
+        here.append({"model": model, **line})
     return {"finding": finding, "here": here, "verdict": "same claim" if finding.same else finding.verdict}
 
 
-def _found(outcome: Outcome, finding: Finding) -> dict[str, str]:
-    """The number with its interval, and what it rests on; or why there is none."""
-    claim, estimate = finding.claim, outcome.estimate
-    if estimate is None:
-        return {"text": outcome.reason, "interval": "", "over": "", "verdict": outcome.verdict}
-    ends = interval(estimate.low, estimate.high, claim.digits, claim.signed) if estimate.covers_runs else ""
-    over = [_OVER[estimate.meaning.removesuffix(", run SD")].format(estimate.count)] if estimate.covers_runs else []
-    if outcome.benchmarks > 1:
-        over.append(f"its own interval on {outcome.holding} of {outcome.benchmarks} benchmarks")
-    text = f"{number(estimate.value, claim.digits, claim.signed)} {claim.unit}"
-    return {
-        "text": text,
-        "interval": ends,
-        "over": "; ".join(filter(None, (*over, outcome.reason))),
-        "verdict": outcome.verdict,
-    }
-
-
-_OVER = {
-    "base model and question": "over {} base models and the test questions",
-    "base model": "over {} base models",
-    "run": "of {} runs",
-    "seed and question": "over {} seeds per method and the test questions",
-    "seed": "over {} seeds per method",
-    "question": "over {} questions",
-}
-"""What an interval covers, by :attr:`~srpo.analysis.statistics.estimates.Estimate.meaning`."""
-
-
 def remarks(results: Results) -> list[str]:
-    """What a reader should know of these runs: other questions, early ends, one run under two seeds."""
+    """What a reader should know of these runs: other questions, early ends, cut answers, falls below the start."""
     found = [
         f"Runs on {results.benchmark_title(name)} are not compared: {what}."
         for name, what in results.incomparable.items()
@@ -228,6 +210,7 @@ def remarks(results: Results) -> list[str]:
                 place = results.run_title(model, benchmark)
                 limit = f"{of['questions']} {split} questions are longer than {lengths['max_prompt_length']} tokens"
                 found.append(f"{place}: {left} of {limit} and left out.")
+    found += sentences(results)
     if any(str(record.get("commit")).endswith("-dirty") for record in results.provenance.values()):
         found.append("Some runs were made with uncommitted changes.")
     return found

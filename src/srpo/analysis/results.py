@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,9 @@ from srpo.analysis.statistics.contrasts import BASE, Terms, Values, combine
 from srpo.analysis.statistics.estimates import PERCENT, Estimate
 from srpo.experiment.config import Experiment
 from srpo.ground.layout import RunId
+
+if TYPE_CHECKING:
+    from srpo.analysis.claims import Claim
 
 SCORE_KEY = ["model", "method", "benchmark", "budget"]
 AVERAGE = "average"
@@ -56,7 +59,9 @@ class Results:
         trained: the day or days on which runs ended.
         routed_group: the run and the logged group that table 6 shows; None if there is none.
         paper_scores: the paper's scores (column ``paper``, percent), if the experiment may be compared with them.
+        claims: what is decided, see :mod:`~srpo.analysis.registered`.
         numbers: every number of the runs by (model, name), see :mod:`~srpo.analysis.numbers`.
+        run_ends: how each finished run ended, see :func:`~srpo.analysis.numbers.run_ends`.
         deciding: the score of comparisons and verdicts: ``cross_fitted``, unless a run has too few questions for it.
         incomparable: benchmarks whose runs have different test questions, each with what differs.
         repeated: runs with the logs of an earlier seed of their arm, and that seed; they do not count.
@@ -79,7 +84,9 @@ class Results:
     trained: str = ""
     routed_group: tuple[RunId, dict[str, Any]] | None = None
     paper_scores: pd.DataFrame | None = None
+    claims: tuple[Claim, ...] = ()
     numbers: Mapping[tuple[str, str], Values] = field(default_factory=dict)
+    run_ends: pd.DataFrame = field(default_factory=pd.DataFrame)
     deciding: Literal["cross_fitted", "in_training"] = "cross_fitted"
     incomparable: dict[str, str] = field(default_factory=dict)
     repeated: dict[RunKey, int] = field(default_factory=dict)
@@ -151,10 +158,6 @@ class Results:
         """The budgets by name, in seconds of the training clock."""
         return self.experiment.training.budget_seconds
 
-    def arms(self, model: str) -> list[tuple[str, str]]:
-        """The (benchmark, method) pairs of ``model``; the spread between runs is pooled over them."""
-        return [(benchmark, method) for method, benchmarks in self.plans[model].items() for benchmark in benchmarks]
-
     def main_methods(self, model: str) -> list[str]:
         """The methods of table 1: all of ``model`` that are not ablations."""
         return [m for m in self.experiment.methods if m not in ABLATIONS and m in self.plans[model]]
@@ -200,16 +203,7 @@ class Results:
         if seeds is not None:
             values = {key: {s: of for s, of in runs.items() if s in seeds} for key, runs in values.items()}
         bounds = None if score.endswith("_bias") else PERCENT
-        return combine(values, terms, benchmarks, bounds, self.arms(model), paired)
-
-    def same_seeds(
-        self, model: str, methods: Iterable[str], benchmarks: Iterable[str], budget: str, score: str
-    ) -> set[int] | None:
-        """The base models of which each of ``methods`` that has any has all ``benchmarks``; None if seeds are none."""
-        values = self.of(model, score)
-        of = [set.intersection(*({*values.get((b, m, budget), {})} for b in benchmarks)) for m in methods]
-        there = [seeds for seeds in of if seeds]
-        return set.intersection(*there) if there and self.experiment.draws_per_seed(model) else None
+        return combine(values, terms, benchmarks, bounds, paired)
 
     def of(self, model: str, number: str) -> Values:
         """The values of a number for the runs of ``model``."""

@@ -2,32 +2,24 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas as pd
 
-from srpo.analysis.claims import Claim, Given, Quantity, load_claims, registration_of
+from srpo.analysis.claims import Claim, Given, Quantity
 from srpo.analysis.results import BASE, Results, RunKey
-from srpo.analysis.statistics.contrasts import MIN_QUESTIONS, Terms, Values, available, combine
+from srpo.analysis.statistics.contrasts import Terms, Values, available, combine
 from srpo.analysis.statistics.deciding import ALPHA, Proportion, Ratio, Smallest, holm, over_benchmarks
 from srpo.analysis.statistics.estimates import PERCENT, Estimate
-from srpo.ground.text import joined, plural
+from srpo.ground.text import joined
 
 Verdict = Literal["holds", "suggestive", "does not hold", "undecided", "one seed", "not testable here", "not tested"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 UNTESTED: tuple[Verdict, ...] = ("not testable here", "not tested")
 """A model with one of these says nothing about a claim."""
-
-DROP = 5.0
-"""Points below its best (cross-fitted) at which a run has collapsed."""
-CLEAR = 2.0
-"""Standard errors over the test questions beyond a limit at which a collapse is clear."""
-
-
-ENDS = ["below", "dropped", "collapsed", "clear"]
 
 MIN_VALIDATIONS = 3
 """With fewer validations within a budget, its score says when the validations were, not what a method learned."""
@@ -41,7 +33,7 @@ class Outcome:
         estimate: None if the claim is not tested.
         score: which score it is a contrast of; empty for other quantities.
         benchmarks: number of measured ones.
-        agreeing, holding: on how many of ``benchmarks`` the estimate alone, and its own interval, satisfies the rule.
+        holding: on how many of ``benchmarks`` the interval of the benchmark alone satisfies the rule.
         on_each: the estimate on each measured benchmark; empty for ``best_on_each``.
         over_benchmarks: the same average with the interval over new benchmarks (Student's t of one number per
             benchmark), which decides nothing; None unless a score was measured on three or more.
@@ -58,7 +50,6 @@ class Outcome:
     estimate: Estimate | None = None
     score: str = ""
     benchmarks: int = 0
-    agreeing: int = 0
     holding: int = 0
     p_holds: float = math.nan
     p_violated: float = math.nan
@@ -91,10 +82,8 @@ class Finding:
 
 
 def findings(results: Results, claims: tuple[Claim, ...] | None = None) -> list[Finding]:
-    """The verdict of ``results`` on every claim, in the file's order; a registered experiment has its own family."""
-    if claims is None:
-        registration = registration_of(results.experiment)
-        claims = registration.decide(load_claims()) if registration else load_claims()
+    """The verdict of ``results`` on every claim, by default on its own, in their order."""
+    claims = claims or results.claims
     interim = missing_runs(results) > 0
     by_model = [_of_model(results, model, claims) for model in results.experiment.models]
     found = []
@@ -239,19 +228,20 @@ def _measured(claim: Claim, results: Results, model: str) -> Outcome:
         return Outcome(model, "not tested", reason=f"runs cannot be compared ({'; '.join(refused)})")
     if quantity.kind == "collapsed_runs":
         return _collapsed_runs(claim, results, model, planned_on)
-    if reason := _other_updates(quantity, results):
-        return Outcome(model, "not testable here", reason=reason)
+    if _other_updates(quantity, results):
+        return Outcome(model, "not testable here", reason="updates per batch are not in the paper's ratio")
     values, paired = _values(claim, results, model), results.experiment.draws_per_seed(model)
     benchmarks = available(values, terms, planned_on, paired)
-    if reason := _ended_at_alarms(results, model, terms, planned_on):
-        return Outcome(model, "not testable here", reason=reason)
+    if _ended_at_alarms(results, model, terms, planned_on):
+        return Outcome(model, "not testable here", reason="runs ended at an alarm before the budget")
     if not benchmarks:
         stopped = available(_values(claim, results, model, reached_only=False), terms, planned_on, paired)
         nothing = "not measured yet" if missing_runs(results) else "finished runs have no number for it"
         reason = "runs stopped before the budget" if stopped else nothing
         return Outcome(model, "not tested", reason=reason)
     score = _score(claim, results)
-    if score and (reason := _too_few_validations(results, model, terms, benchmarks)):
+    if score and _too_few_validations(results, model, terms, benchmarks):
+        reason = f"a budget holds fewer than {MIN_VALIDATIONS} validations of a run"
         return Outcome(model, "not testable here", reason=reason)
     if quantity.kind == "best_on_each":
         first, *rivals = terms
@@ -261,17 +251,16 @@ def _measured(claim: Claim, results: Results, model: str) -> Outcome:
     estimate = _estimate(claim, results, model, values, terms, benchmarks)
     on_each = {name: _estimate(claim, results, model, values, terms, [name]) for name in benchmarks}
     p_values = claim.rule.p_holds(estimate), claim.rule.p_violated(estimate)
-    counts = len(benchmarks), *_agreeing(claim, on_each)
+    counts = len(benchmarks), _holding(claim, on_each)
     beside: dict[str, Any] = {"on_each": on_each}
     if quantity.kind == "score":
         beside["over_benchmarks"] = over_benchmarks([each.value for each in on_each.values()])
     return Outcome(model, "undecided", estimate, score, *counts, *p_values, estimate.several_seeds, **beside)
 
 
-def _agreeing(claim: Claim, on_each: Mapping[str, Estimate]) -> tuple[int, int]:
-    """The number of benchmarks whose estimate satisfies the rule, and the number whose interval does."""
-    holding = (each.several_seeds and claim.rule.p_holds(each) < ALPHA for each in on_each.values())
-    return sum(claim.rule.met(each.value) for each in on_each.values()), sum(holding)
+def _holding(claim: Claim, on_each: Mapping[str, Estimate]) -> int:
+    """The number of benchmarks whose own interval satisfies the rule."""
+    return sum(each.several_seeds and claim.rule.p_holds(each) < ALPHA for each in on_each.values())
 
 
 def _score(claim: Claim, results: Results) -> str:
@@ -305,34 +294,26 @@ def _estimate(
     """The contrast of ``terms`` on benchmarks that have them all."""
     share = claim.quantity.kind == "metric" and claim.unit == "percent" and len(terms) == 1
     bounds, paired = PERCENT if share or _score(claim, results) else None, results.experiment.draws_per_seed(model)
-    found = combine(values, terms, benchmarks, bounds, results.arms(model), paired)
+    found = combine(values, terms, benchmarks, bounds, paired)
     assert found is not None  # the benchmarks are available
     return Ratio.of(found) if claim.quantity.relative_to else found
 
 
-def _ended_at_alarms(results: Results, model: str, terms: Terms, benchmarks: Sequence[str]) -> str:
-    """Why a budget is not tested that runs did not reach because of an alarm: the others are the survivors."""
-    runs, found = results.runs, []
-    runs = runs[(runs["model"] == model) & runs["benchmark"].isin(benchmarks)]
-    for method, budget in terms:
-        of_method = runs[runs["method"] == method]
-        before = of_method["clock"] < results.budget_seconds.get(budget, 0.0)
-        if ended := ((of_method["stopped_by"] == "alarm") & before).sum():
-            said = f"{ended} of {plural(len(of_method), 'run')} of {results.method_title(method)}"
-            found.append(f"{said} ended at an alarm before {results.experiment.budget_title(budget)}")
-    return joined(found)
+def _ended_at_alarms(results: Results, model: str, terms: Terms, benchmarks: Sequence[str]) -> bool:
+    """Whether a run did not reach a budget because of an alarm: the others are the survivors."""
+    runs = results.runs[(results.runs["model"] == model) & results.runs["benchmark"].isin(benchmarks)]
+    stopped = runs[runs["stopped_by"] == "alarm"]
+    return any(
+        (stopped.loc[stopped["method"] == method, "clock"] < results.budget_seconds.get(budget, 0.0)).any()
+        for method, budget in terms
+    )
 
 
-def _too_few_validations(results: Results, model: str, terms: Terms, benchmarks: Sequence[str]) -> str:
-    """Why a budget is too short for its score to mean anything; empty if it is long enough."""
-    numbers, found = results.of(model, "validations"), []
-    for method, budget in (term for term in terms if term[1] in results.budget_seconds):
-        counts = [n[0] for b in benchmarks for n in numbers.get((b, method, budget), {}).values()]
-        if counts and min(counts) < MIN_VALIDATIONS:
-            said = plural(int(min(counts)), "validation")
-            title = results.experiment.budget_title(budget)
-            found.append(f"{title} holds only {said} of a run of {results.method_title(method)}")
-    return joined(list(dict.fromkeys(found)))
+def _too_few_validations(results: Results, model: str, terms: Terms, benchmarks: Sequence[str]) -> bool:
+    """Whether a budget of some run is too short for its score to mean anything."""
+    numbers = results.of(model, "validations")
+    counts = (numbers.get((b, *term), {}) for b in benchmarks for term in terms)
+    return any(number[0] < MIN_VALIDATIONS for runs in counts for number in runs.values())
 
 
 def _spent(results: Results, run: RunKey, budget: str) -> bool:
@@ -356,7 +337,6 @@ def _best_on_each(claim: Claim, leads: list[tuple[str, Estimate]], outcome: Outc
         outcome,
         estimate=smallest,
         benchmarks=len(by_benchmark),
-        agreeing=sum(all(lead.value > 0 for lead in of) for of in by_benchmark),
         holding=sum(all(lead.several_seeds and rule.p_holds(lead) < ALPHA for lead in of) for of in by_benchmark),
         p_holds=max(rule.p_holds(lead) for _, lead in leads) if smallest.has_interval else math.nan,
         p_violated=float(np.nanmin([*against, 1.0])),
@@ -371,77 +351,31 @@ def _collapsed_runs(claim: Claim, results: Results, model: str, planned_on: list
     that stands still.
     """
     ((_, method, _),) = claim.quantity.terms
-    ends = run_ends(results, model, method, planned_on)
+    ends = results.run_ends
+    ends = ends[(ends["model"] == model) & (ends["method"] == method) & ends["benchmark"].isin(planned_on)]
     if ends.empty:
         return Outcome(model, "not tested", reason="not measured yet")
     by_benchmark = ends.groupby("benchmark", sort=False)
     estimate, clear = share_of(ends, "collapsed"), share_of(ends, "clear")
     on_each = {str(benchmark): share_of(found, "collapsed") for benchmark, found in by_benchmark}
-    counts = len(on_each), *_agreeing(claim, on_each)
+    counts = len(on_each), _holding(claim, on_each)
     p_values = max(map(claim.rule.p_holds, (estimate, clear))), max(map(claim.rule.p_violated, (estimate, clear)))
     several = bool(by_benchmark.size().min() > 1)
     beside: dict[str, Any] = {"on_each": on_each, "clear": clear}
     return Outcome(model, "undecided", estimate, "", *counts, *p_values, several, **beside)
 
 
-def run_ends(results: Results, model: str, method: str, benchmarks: Iterable[str]) -> pd.DataFrame:
-    """How each finished run ended: an average over benchmarks hides a collapse on one of them.
-
-    The end is the mean of the last three validations. A run of fewer than two windows of validations cannot drop;
-    without the untrained model's score none is counted.
-
-    Returns:
-        One row per run: its ``benchmark``, ``seed`` and ``unit``, which runs of one base model share; whether it ends
-        ``below`` the untrained model, has ``dropped`` more than :data:`DROP` points below its best, has ``collapsed``
-        (either, by the estimates alone), and whether one of the two is ``clear``, not noise of questions and samples.
-    """
-    paired, last = results.experiment.draws_per_seed(model), list(results.budget_seconds)[-1]
-    numbers = ("resampled", "late_drop", "validations", "end")
-    untrained_of, drop_of, counted_of, end_of = (results.of(model, name) for name in numbers)
-    rows: list[tuple] = []
-    for benchmark in benchmarks:
-        base, drops = untrained_of.get((benchmark, BASE, BASE), {}), drop_of.get((benchmark, method, "end"), {})
-        counted = counted_of.get((benchmark, method, last), {})
-        for seed, end in end_of.get((benchmark, method, last), {}).items():
-            untrained = base.get(seed if paired else 0)
-            if untrained is not None and len(untrained) == len(end) and counted[seed][0] >= MIN_VALIDATIONS:
-                lost, drop = untrained - end, drops.get(seed)
-                below = bool(end.mean() < untrained.mean())
-                dropped = drop is not None and float(drop.mean()) > DROP
-                clear = _clearly_above(lost, 0.0) or (drop is not None and _clearly_above(drop, DROP))
-                unit = seed if paired else len(rows)
-                rows.append((benchmark, seed, unit, below, dropped, below or dropped, clear))
-    return pd.DataFrame(rows, columns=["benchmark", "seed", "unit", *ENDS])
-
-
-def _clearly_above(values: np.ndarray, limit: float) -> bool:
-    """Whether the mean of one value per question is above ``limit`` by more than :data:`CLEAR` standard errors."""
-    size = len(values)
-    if size < MIN_QUESTIONS:
-        return False
-    return bool(values.mean() - CLEAR * values.std(ddof=1) / np.sqrt(size) > limit)
-
-
 def share_of(ends: pd.DataFrame, name: str) -> Proportion:
-    """The share of runs for which a column of :func:`run_ends` is true."""
+    """The share of runs for which a column of ``Results.run_ends`` is true."""
     return Proportion.of([[*unit] for _, unit in ends.groupby("unit")[name]])
 
 
-def _other_updates(quantity: Quantity, results: Results) -> str:
-    """Why seconds per step cannot be compared: updates per batch are not in the paper's ratio; empty if they are."""
-    papers = quantity.updates_per_batch
-    if papers is None:
-        return ""
+def _other_updates(quantity: Quantity, results: Results) -> bool:
+    """Whether seconds per step cannot be compared: updates per batch are not in the paper's ratio."""
+    papers = quantity.updates_per_batch or {}
     batch, methods = results.experiment.training.questions_per_batch, results.experiment.methods
     here = {name: max(1, batch // methods[name].mini_batch_questions) for name in papers}
-    first, *others = papers
-    if all(here[name] * papers[first] == here[first] * papers[name] for name in others):
-        return ""
-
-    def said(updates: Mapping[str, int]) -> str:
-        return " and ".join(f"{number} of {results.method_title(name)}" for name, number in updates.items())
-
-    return f"updates per batch: {said(here)} here, {said(papers)} in the paper"
+    return len({here[name] / papers[name] for name in papers}) > 1
 
 
 def budget_of(when: str, results: Results) -> str | None:

@@ -16,9 +16,9 @@ certain than its count says, so its degrees of freedom shrink with the kurtosis;
 (not of a difference) is Wilson's with an effective number of questions, as for proportions of a survey (Korn and
 Graubard 1998; Dean and Pagano 2015), and so stays within 0 and 100 %.
 
-With one run of a method V_runs is unknown: the interval covers other questions only, unless a :class:`Spread` of runs,
-measured on other methods of the experiment, replaces it. That assumes that the method varies as the others do, which
-one run cannot show, so no claim is decided on it (``Estimate.several_seeds``).
+With one run of a method V_runs is unknown: the interval covers other questions only, unless the spread of other
+methods' runs replaces it. That assumes that the method varies as they do, so no claim is decided on it
+(``Estimate.several_seeds``).
 
 If seed s of every method starts from base model s, the differences of one base model are one run of a single method,
 and the interval also covers other base models. They may shift all benchmarks alike, so V_runs is estimated with
@@ -77,14 +77,7 @@ def contrast(
     Args:
         bounds: range of the values, if the contrast is a score and not a difference; the interval stays inside.
         paired: row s of every arm of every stratum starts from base model s.
-
-    Raises:
-        ValueError: if there are no scores, or if arms of a stratum have different numbers of questions.
     """
-    if not strata or not all(strata) or any(0 in arm.values.shape for arms in strata for arm in arms):
-        raise ValueError("contrast without scores: give at least one run of each method on at least one benchmark")
-    if any(len({arm.values.shape[1] for arm in arms}) > 1 for arms in strata):
-        raise ValueError("scores of different questions compared: runs of one benchmark share its split")
     if paired and len(strata[0][0].values) > 1:
         strata = [[Arm(np.sum([arm.values for arm in arms], axis=0))] for arms in strata]
     by_question = [np.sum([arm.values.mean(axis=0) for arm in arms], axis=0) for arms in strata]
@@ -94,19 +87,16 @@ def contrast(
     runs = min((len(arm.values) for arm in sampled), default=0)
     several, count = runs > 1, sum(map(len, by_question))
     over: SamplingUnit = "question"
-    borrowed = [arm.spread for arm in sampled if len(arm.values) == 1 and arm.spread is not None]
-    known = all(len(arm.values) > 1 or arm.spread is not None for arm in sampled)
-    spread = borrowed[0] if borrowed and known else None
+    alone = [arm.spread for arm in sampled if len(arm.values) == 1]
+    spread = alone[0] if alone and None not in alone else None
     if questions == 1 and not several and spread is None:
         return Estimate(value, reason="one run, and no questions to draw from")
-    if several:
+    if several or questions == 1:
         over, count = ("seed and question" if questions > 1 else "seed"), runs
-    elif questions == 1:
-        over, count = "seed", runs
     paired = paired and several
     if reason := _too_little(by_question) if questions > 1 else "":
         return Estimate(value, over, count, reason=reason, paired=paired)
-    variance = _variance(strata, known, bounds)
+    variance = _variance(strata, spread is not None, bounds)
     found = [variance]
     if paired:
         found = _with_base_models(variance, [arms[0].values.mean(axis=1) for arms in strata])
@@ -141,9 +131,7 @@ def _variance(strata: Sequence[Sequence[Arm]], use_spread: bool, bounds: tuple[f
             questions.append((scale * _question_variance(scores, bounds) / size, _question_dof(scores)))
         for arm in arms:
             seeds = len(arm.values)
-            if arm.fixed:
-                continue
-            if seeds > 1:
+            if seeds > 1 and not arm.fixed:
                 runs.append((scale * arm.values.mean(axis=1).var(ddof=1) / seeds, seeds))
                 both += scale * _residual_variance(arm.values) / (seeds * size)
             elif use_spread and arm.spread is not None:
@@ -196,27 +184,6 @@ def _residual_variance(values: np.ndarray) -> float:
     return float((residual**2).sum()) / ((seeds - 1) * (size - 1))
 
 
-def run_spread(arms: Sequence[np.ndarray]) -> Spread | None:
-    """The spread of training runs, pooled over methods and benchmarks with several seeds.
-
-    Args:
-        arms: each seeds x questions; those with one seed are ignored.
-
-    Returns:
-        None if no method has several seeds.
-    """
-    several = [values for values in arms if len(values) > 1]
-    if not several:
-        return None
-    dof = np.array([len(values) - 1 for values in several])
-    raw = np.array([values.mean(axis=1).var(ddof=1) for values in several])
-    noise = np.array([_residual_variance(values) / values.shape[1] for values in several])
-    total = float(dof @ raw)
-    # Satterthwaite: arms whose runs vary most count most, so there are fewer degrees of freedom than runs
-    effective = total**2 / float(dof @ raw**2) if total else float(dof.sum())
-    return Spread(math.sqrt(max(0.0, float(np.average(raw - noise, weights=dof)))), effective)
-
-
 # ---------------------------------------------------------------- contrasts of named methods and benchmarks
 
 
@@ -225,7 +192,6 @@ def combine(
     terms: Terms,
     benchmarks: Iterable[str],
     bounds: tuple[float, float] | None = None,
-    pooled: Iterable[tuple[str, str]] = (),
     paired: bool = False,
 ) -> Estimate | None:
     """The contrast of ``terms`` averaged over ``benchmarks``; None unless every benchmark has every term.
@@ -235,33 +201,20 @@ def combine(
 
     Args:
         bounds: range of the weighted values of one term, or of each value: the interval stays within what is possible.
-        pooled: (benchmark, method) pairs, from whose runs the spread is estimated for a method with one seed.
         paired: seed s of every method starts from base model s, so runs of one seed are subtracted. Only base models
             count for which every run is there.
     """
-    weights_of, benchmarks, mean = _weights_by_method(terms), list(benchmarks), len(terms) == 1
-    found = [_runs_of_methods(values, weights_of, benchmark, paired) for benchmark in benchmarks]
-    strata = [runs for runs in found if runs is not None]
-    if not strata or len(strata) < len(benchmarks):
+    benchmarks, mean, fixed = list(benchmarks), len(terms) == 1, set() if paired else {BASE}
+    found = _runs(values, terms, benchmarks, paired)
+    if not found or len(found) < len(benchmarks):
         return None
-    if paired:
-        complete = shared_seeds([runs for stratum in strata for runs in stratum.values()])
-        if not complete:
-            return None
-        strata = [{m: {seed: runs[seed] for seed in complete} for m, runs in arms.items()} for arms in strata]
-    fixed = set() if paired else {BASE}
-    alone = any(len(runs) == 1 and method not in fixed for arms in strata for method, runs in arms.items())
-    spreads = {}
-    if alone and (pooled := list(pooled)):
-        spreads = {m: _spread(values, weights, pooled, paired) for m, weights in weights_of.items()}
-    estimate = contrast(
-        [
-            [Arm(np.array([*runs.values()]), fixed=m in fixed, spread=spreads.get(m)) for m, runs in arms.items()]
-            for arms in strata
-        ],
-        bounds if mean else None,
-        paired,
-    )
+    alone = any(len(runs) == 1 and method not in fixed for arms in found.values() for method, runs in arms.items())
+    spreads = {method: _spread(values, of, paired) for method, of in _by_method(terms).items()} if alone else {}
+    strata = [
+        [Arm(np.array([*runs.values()]), method in fixed, spreads.get(method)) for method, runs in arms.items()]
+        for arms in found.values()
+    ]
+    estimate = contrast(strata, bounds if mean else None, paired)
     if bounds is None or mean:
         return estimate
     ends = [[weight * end for end in bounds] for weight in terms.values()]
@@ -270,34 +223,41 @@ def combine(
 
 def available(values: Values, terms: Terms, benchmarks: Iterable[str], paired: bool = False) -> list[str]:
     """Those of ``benchmarks`` that have every term; if ``paired``, of a base model that all of them share."""
-    weights_of = _weights_by_method(terms)
-    found = {benchmark: _runs_of_methods(values, weights_of, benchmark, paired) for benchmark in benchmarks}
-    there = {benchmark: runs for benchmark, runs in found.items() if runs is not None}
-    if paired and not shared_seeds([runs for stratum in there.values() for runs in stratum.values()]):
-        return []
-    return list(there)
+    return list(_runs(values, terms, benchmarks, paired))
 
 
-def _weights_by_method(terms: Terms) -> dict[str, dict[str, float]]:
+def _runs(values: Values, terms: Terms, benchmarks: Iterable[str], paired: bool) -> dict[str, dict[str, Runs]]:
+    """The runs of each method, on the benchmarks where each has some and all have the same number of questions.
+
+    If ``paired``, only the runs of base models of which every one of these benchmarks has all runs.
+    """
+    found = {}
+    for benchmark in benchmarks:
+        arms = {method: _weighted(values, benchmark, method, of) for method, of in _by_method(terms).items()}
+        questions = {len(scores) for runs in arms.values() for scores in runs.values()}
+        if all(arms.values()) and len(questions) == 1 and not (paired and not _shared(arms.values())):
+            found[benchmark] = arms
+    if not paired:
+        return found
+    complete = _shared([runs for arms in found.values() for runs in arms.values()])
+    return {
+        benchmark: {method: {seed: runs[seed] for seed in complete} for method, runs in arms.items()}
+        for benchmark, arms in found.items()
+        if complete
+    }
+
+
+def _by_method(terms: Terms) -> dict[str, dict[str, float]]:
+    """The weights of each method's terms, by ``when``."""
     weights: dict[str, dict[str, float]] = {}
     for (method, when), weight in terms.items():
         weights.setdefault(method, {})[when] = weight
     return weights
 
 
-def _runs_of_methods(
-    values: Values, weights_of: Mapping[str, Mapping[str, float]], benchmark: str, paired: bool
-) -> dict[str, Runs] | None:
-    """The runs of each method; None if a method has none, if the numbers of questions differ, or nothing is paired."""
-    found = {method: _weighted(values, benchmark, method, weights) for method, weights in weights_of.items()}
-    if not all(found.values()) or len({len(scores) for runs in found.values() for scores in runs.values()}) > 1:
-        return None
-    return found if not paired or shared_seeds(found.values()) else None
-
-
-def shared_seeds(found: Collection[Runs]) -> list[int]:
-    """The seeds that all of these have."""
-    return sorted(set.intersection(*(set(runs) for runs in found))) if found else []
+def _shared(runs: Collection[Runs]) -> list[int]:
+    """The seeds that all of ``runs`` have."""
+    return sorted(set.intersection(*map(set, runs))) if runs else []
 
 
 def _weighted(values: Values, benchmark: str, method: str, weights: Mapping[str, float]) -> Runs:
@@ -310,24 +270,35 @@ def _weighted(values: Values, benchmark: str, method: str, weights: Mapping[str,
     return {seed: sum((weight * found[when][seed] for when, weight in weights.items()), zero) for seed in seeds}
 
 
-def _spread(
-    values: Values, weights: Mapping[str, float], pooled: Iterable[tuple[str, str]], paired: bool
-) -> Spread | None:
-    """The spread between runs of the same quantity, pooled over (benchmark, method) pairs with several runs."""
+def _spread(values: Values, weights: Mapping[str, float], paired: bool) -> Spread | None:
+    """The spread between runs of the same quantity, pooled over the methods and benchmarks with several runs.
+
+    If ``paired``, it is that of the differences of two methods by base model over the root of 2: what is left varies
+    with the run.
+    """
     by_benchmark: dict[str, list[Runs]] = {}
-    for benchmark, method in pooled:
+    for benchmark, method in dict.fromkeys((benchmark, method) for benchmark, method, _ in values):
         if runs := _weighted(values, benchmark, method, weights):
             by_benchmark.setdefault(benchmark, []).append(runs)
+    arms = [runs for arms in by_benchmark.values() for runs in arms]
     if paired:
-        by_benchmark = {name: _without_base_models(arms) for name, arms in by_benchmark.items()}
-    of_arms = [[*runs.values()] for arms in by_benchmark.values() for runs in arms]
-    return run_spread([np.array(runs) for runs in of_arms if len(set(map(len, runs))) == 1])
+        pairs = [pair for arms in by_benchmark.values() for pair in itertools.pairwise(arms)]
+        arms = [
+            {s: (one[s] - other[s]) / math.sqrt(2) for s in _shared([one, other]) if len(one[s]) == len(other[s])}
+            for one, other in pairs
+        ]
+    return run_spread([np.array([*runs.values()]) for runs in arms if len({*map(len, runs.values())}) == 1])
 
 
-def _without_base_models(arms: list[Runs]) -> list[Runs]:
-    """Differences of two methods' runs by base model over the square root of 2: what is left varies with the run."""
-    pairs: list[Runs] = []
-    for one, other in itertools.pairwise(arms):
-        seeds = [seed for seed in shared_seeds([one, other]) if len(one[seed]) == len(other[seed])]
-        pairs.append({seed: (one[seed] - other[seed]) / math.sqrt(2) for seed in seeds})
-    return pairs
+def run_spread(arms: Sequence[np.ndarray]) -> Spread | None:
+    """The pooled spread of runs (each arm: seeds x questions); None if no arm has several seeds."""
+    several = [values for values in arms if len(values) > 1]
+    if not several:
+        return None
+    dof = np.array([len(values) - 1 for values in several])
+    raw = np.array([values.mean(axis=1).var(ddof=1) for values in several])
+    noise = np.array([_residual_variance(values) / values.shape[1] for values in several])
+    total = float(dof @ raw)
+    # Satterthwaite: arms whose runs vary most count most, so there are fewer degrees of freedom than runs
+    effective = total**2 / float(dof @ raw**2) if total else float(dof.sum())
+    return Spread(math.sqrt(max(0.0, float(np.average(raw - noise, weights=dof)))), effective)

@@ -1,9 +1,7 @@
 """What decides a claim beside a plain contrast: ratios, shares of runs, the smallest of several contrasts, corrections.
 
 If many null hypotheses are true, some of them look significant. So the primary claims are decided together by Holm's
-procedure (1979): the probability of any false "holds" among them is at most ``ALPHA``, one-sided. An interval that
-contains 0 does not show that two methods are equal. Two one-sided tests show it (TOST; Schuirmann 1987): the difference
-is above minus a margin and below the margin.
+procedure (1979): the probability of any false "holds" among them is at most ``ALPHA``, one-sided.
 """
 
 from __future__ import annotations
@@ -37,17 +35,6 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     factors = np.arange(len(order), 0, -1)
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p[order] * factors))
     return adjusted
-
-
-def equivalence_p(estimate: Estimate, margin: float) -> float:
-    """P-value against "the truth differs from 0 by ``margin`` or more" (TOST); NaN without an interval.
-
-    Raises:
-        ValueError: unless the margin is above 0.
-    """
-    if not margin > 0:
-        raise ValueError(f"margin {margin} of an equivalence: it must be above 0")
-    return max(estimate.p_above(-margin), estimate.p_below(margin))
 
 
 def over_benchmarks(values: Sequence[float]) -> Estimate | None:

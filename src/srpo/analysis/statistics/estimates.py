@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from scipy import special
 
@@ -16,15 +16,8 @@ PERCENT = (0.0, 100.0)
 SamplingUnit = Literal["seed and question", "question", "seed", "run", "benchmark", "none"]
 
 
-@dataclass(frozen=True)
-class Spread:
-    """The spread between training runs, measured on methods with several seeds.
-
-    Attributes:
-        sd: standard deviation of a run's mean over questions, without the noise of its samples, in the unit of the
-            values.
-        dof: degrees of freedom of ``sd``.
-    """
+class Spread(NamedTuple):
+    """The standard deviation of a run's mean between runs, without the noise of samples, and its degrees of freedom."""
 
     sd: float
     dof: float

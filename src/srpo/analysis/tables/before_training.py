@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from srpo.analysis.gap import MISS, SENTENCES, SLOPE, forecast, sign
+from srpo.analysis.gap import LAW, SENTENCES, forecast, sign
 from srpo.analysis.results import BASE, SCORE_TITLES, Results, estimate_columns, records
 from srpo.analysis.statistics.contrasts import Arm, contrast
 from srpo.analysis.statistics.estimates import Estimate
 from srpo.analysis.tables.table import Bold, Table, View, interval, number
-from srpo.ground.text import joined, plural
 
 _MEASURED = {
     ("All questions, %", "student"): "student",
@@ -40,7 +39,13 @@ def table(results: Results) -> Table:
     ]
     shown = [*_MEASURED.values(), "expected_gain", *gains.values()]
     numbers = [f"{name}{end}" for name in shown for end in ("", "_low", "_high")]
-    notes = _notes(results, frame, methods)
+    notes = [
+        "The untrained model answers train questions alone; then those with a right rollout again, and as its own "
+        "teacher, which is shown that rollout, the same with its answer masked, or another question's. Gap: teacher "
+        "minus student on these questions. In brackets 95 % intervals over questions.",
+        *(text for word, text in SENTENCES.items() if word in set(frame["says"])),
+        f"{LAW} Gains: last budget ({SCORE_TITLES[results.deciding]}) minus the untrained model.",
+    ]
     frame = frame.reindex(columns=["model", "base_model", "benchmark", "says", *numbers])
     return Table(title, frame, notes, dict.fromkeys(numbers, 1), views)
 
@@ -60,24 +65,6 @@ def _text(record: dict[str, Any], name: str) -> str:
     signed = name in _SIGNED or name.startswith("gain_")
     ends = interval(record.get(f"{name}_low"), record.get(f"{name}_high"), sign=signed)
     return f"{number(record.get(name, math.nan), sign=signed)} {ends}".strip()
-
-
-def _notes(results: Results, frame: pd.DataFrame, methods: list[str]) -> list[str]:
-    counts = frame["says"].value_counts()
-    said = [f"{SENTENCES[word]} ({plural(counts[word], 'pair')} here.)" for word in SENTENCES if word in counts]
-    scored = {results.method_title(method): held(frame, method) for method in methods}
-    ended = [f"{title}'s gain in {inside} of {pairs}" for title, (inside, pairs) in scored.items() if pairs]
-    return [
-        "The untrained model answers train questions alone; then those with a right rollout again, and as its own "
-        "teacher, which is shown that rollout, the same with its answer masked, or another question's. Gap: teacher "
-        "minus student on these questions. In brackets 95 % intervals over questions.",
-        *said,
-        f"By the law (arXiv 2605.30070) the gain is {SLOPE:g} times the gap over all rollouts, of which only the wrong "
-        "ones with a sibling are shown it. This is no forecast: its 95 % interval, from 64 pairs of our toys, reaches "
-        f"{MISS:.0f} points to each side, within what is possible. "
-        f"{f'Here it holds {joined(ended)}. ' * bool(ended)}"
-        f"Gains: last budget ({SCORE_TITLES[results.deciding]}) minus the untrained model.",
-    ]
 
 
 # ---------------------------------------------------------------- the numbers

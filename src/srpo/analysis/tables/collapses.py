@@ -2,9 +2,10 @@
 
 import pandas as pd
 
+from srpo.analysis.numbers import CLEAR, DROP, ENDS
 from srpo.analysis.results import AVERAGE, MISSING, Results, records
 from srpo.analysis.tables.table import Bold, Table, View, interval
-from srpo.analysis.verdicts import CLEAR, DROP, ENDS, run_ends, share_of
+from srpo.analysis.verdicts import share_of
 
 
 def table(results: Results) -> Table:
@@ -32,17 +33,12 @@ def table(results: Results) -> Table:
 
 def _counts(results: Results) -> pd.DataFrame:
     """Runs, and how many ended as each of :data:`ENDS` says, by method and benchmark, and over all benchmarks."""
-    rows = []
-    for model in results.experiment.models:
-        for method, benchmarks in results.plans[model].items():
-            ends = run_ends(results, model, method, benchmarks)
-            parts = dict([*ends.groupby("benchmark", sort=False)])
-            if len(benchmarks) > 1 and len(ends):
-                parts[AVERAGE] = ends
-            for benchmark, part in parts.items():
-                share = share_of(part, "collapsed")
-                counts = [share.runs, *part[ENDS].sum(), share.value, share.low, share.high]
-                rows.append([model, method, benchmark, *counts])
+    rows, ends = [], results.run_ends
+    several = [len(results.plans[run.model][run.method]) > 1 for run in ends.itertuples()]
+    parts = pd.concat([ends, ends[several].assign(benchmark=AVERAGE)])
+    for place, part in parts.groupby(["model", "method", "benchmark"], sort=False):
+        share = share_of(part, "collapsed")
+        rows.append([*place, share.runs, *part[ENDS].sum(), share.value, share.low, share.high])
     names = ["model", "method", "benchmark", "runs", *ENDS]
     return pd.DataFrame(rows, columns=[*names, "percent", "percent_low", "percent_high"])
 

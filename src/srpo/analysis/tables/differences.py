@@ -7,10 +7,6 @@ import pandas as pd
 from srpo.analysis.results import AVERAGE, SCORE_KEY, SCORE_TITLES, Results, estimate_columns
 from srpo.analysis.statistics.contrasts import available
 from srpo.analysis.tables.table import Table, View, cells, intervals_note
-from srpo.ground.text import joined
-
-CEILING = 95.0
-"""Percent; where two methods are above it, their difference is small whatever the methods do."""
 
 
 def table(results: Results) -> Table:
@@ -43,25 +39,8 @@ def table(results: Results) -> Table:
     frame = results.in_order(pd.DataFrame(rows, columns=names))
     notes = [
         f"Points ({SCORE_TITLES[results.deciding]}), on the same questions. Averages are over the benchmarks that "
-        f"have both scores. Intervals are not corrected for their number. {intervals_note(frame['difference_unit'])}"
+        "have both scores. Where two methods are above 95 %, their difference is small whatever the methods do. "
+        f"Intervals are not corrected for their number. {intervals_note(frame['difference_unit'])}"
     ]
-    if full := _near_ceiling(results):
-        notes.append(
-            f"Near the ceiling at the last budget: {joined(full)}. Two or more methods are above {CEILING:g} % there: "
-            "their difference is small whatever the methods do."
-        )
     digits = dict.fromkeys(["difference", "difference_low", "difference_high"], 1)
     return Table("SRPO minus the other methods", frame, notes if views else [], digits, views)
-
-
-def _near_ceiling(results: Results) -> list[str]:
-    """The benchmarks on which two of a model's methods or more end above :data:`CEILING`."""
-    budget, found = list(results.budget_seconds)[-1], []
-    for model, spec in results.experiment.models.items():
-        for benchmark in results.benchmarks(model):
-            methods = results.main_methods(model)
-            ends = [results.estimate(model, {(method, budget): 1.0}, [benchmark]) for method in methods]
-            if sum(end is not None and end.value > CEILING for end in ends) > 1:
-                title = results.benchmark_title(benchmark)
-                found.append(f"{title} ({spec.title})" if len(results.experiment.models) > 1 else title)
-    return found

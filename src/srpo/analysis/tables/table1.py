@@ -29,10 +29,10 @@ def table(results: Results) -> Table:
         "In-training: the highest validation whose training clock is within the budget. As a maximum of noisy scores "
         "it is too high on average. Resampled: that checkpoint on the same questions with new samples. Cross-fitted: "
         "one half of the test questions selects the checkpoint, the other half measures it, in training. It has no "
-        "bias from the selection, but is slightly too low, because half of the questions select less well. "
+        "bias from the selection, but is slightly too low, because half of the questions select less well. Averages "
+        "over base models are over those of which every method has all benchmarks; the column Seeds has their number. "
         f"Budgets: {results.budgets_listed}. {MISSING}: not measured (yet).",
         intervals_note(units(frame)) + " An interval of an in-training maximum takes the selected validation as given.",
-        *missing_seeds(results, frame),
         *comparability(results),
     ]
     views = [score_view(results, frame, value, title) for value, title in titles.items() if value in frame]
@@ -73,20 +73,27 @@ def score_frame(
                 for name, over in averaged.items():
                     row: dict[str, float | str] = dict(zip(SCORE_KEY, (model, method, name, budget), strict=True))
                     for score in shown:
-                        same = results.same_seeds(model, names, over, budget, score) if name == AVERAGE else None
-                        estimate = results.estimate(model, {(method, budget): 1.0}, over, score, same)
+                        same = _same_seeds(results, model, names, over, budget, score) if name == AVERAGE else None
+                        estimate = None
+                        if method != BASE or score in ("resampled", "end"):  # no validation selects the untrained model
+                            estimate = results.estimate(model, {(method, budget): 1.0}, over, score, same)
                         values = results.of(model, score)
                         seeds = min(len(values[b, method, budget]) for b in over) if estimate else 0
                         counted = min(seeds, len(same)) if same is not None else seeds
                         row |= estimate_columns(score, estimate) | {f"{score}_seeds": counted}
                     rows.append(row)
     columns = [f"{score}{end}" for score in shown for end in ("", "_low", "_high", "_unit", "_seeds")]
-    frame = pd.DataFrame(rows, columns=[*SCORE_KEY, *columns])
-    base = frame["method"] == BASE  # the base score is not a maximum over validations
-    for score in {*shown} - {"resampled", "end"}:
-        frame.loc[base, [score, f"{score}_low", f"{score}_high"]] = np.nan
-        frame.loc[base, f"{score}_unit"], frame.loc[base, f"{score}_seeds"] = "", 0
-    return frame
+    return pd.DataFrame(rows, columns=[*SCORE_KEY, *columns])
+
+
+def _same_seeds(
+    results: Results, model: str, methods: list[str], benchmarks: list[str], budget: str, score: str
+) -> set[int] | None:
+    """The base models of which each of ``methods`` that has any has all ``benchmarks``; None if seeds are none."""
+    values = results.of(model, score)
+    of = [set.intersection(*({*values.get((b, m, budget), {})} for b in benchmarks)) for m in methods]
+    there = [seeds for seeds in of if seeds]
+    return set.intersection(*there) if there and results.experiment.draws_per_seed(model) else None
 
 
 def with_paper(frame: pd.DataFrame, results: Results) -> pd.DataFrame:
@@ -97,19 +104,6 @@ def with_paper(frame: pd.DataFrame, results: Results) -> pd.DataFrame:
 
 def units(frame: pd.DataFrame) -> list[str]:
     return [unit for score in SCORES for unit in frame[f"{score}_unit"]]
-
-
-def missing_seeds(results: Results, frame: pd.DataFrame) -> list[str]:
-    """Over how many base models averages are, as long as it is not all of them."""
-    found = []
-    for model in filter(results.experiment.draws_per_seed, results.experiment.models):
-        rows = frame[(frame["model"] == model) & (frame["benchmark"] == AVERAGE) & (frame["method"] != BASE)]
-        planned = len({run.seed for run in results.experiment.runs() if run.model == model})
-        fewest = min((count for count in rows["in_training_seeds"] if count), default=planned)
-        if fewest < planned:
-            said = "averages are over the base models of which every method has all benchmarks"
-            found.append(f"{results.experiment.models[model].title}: {said}, {fewest} of {planned} at the fewest.")
-    return found
 
 
 def score_view(results: Results, frame: pd.DataFrame, value: str, title: str) -> View:

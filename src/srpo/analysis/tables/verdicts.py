@@ -1,4 +1,4 @@
-"""The verdict on every claim of ``reports/claims.yaml``, a row per claim and model.
+"""The verdict on every claim, a row per claim and model.
 
 ``holding`` of ``benchmarks``: on how many the claim holds by its own interval, uncorrected. ``over_benchmarks``: the
 average with its interval over new benchmarks, which decides nothing.
@@ -8,7 +8,9 @@ from typing import Any
 
 import pandas as pd
 
+from srpo.analysis.claims import Claim
 from srpo.analysis.results import MISSING, SCORE_TITLES, Results, estimate_columns
+from srpo.analysis.statistics.estimates import Estimate
 from srpo.analysis.tables.table import Table, View, comparability, interval, number
 from srpo.analysis.verdicts import Finding, Outcome, findings
 
@@ -53,14 +55,19 @@ def _row(finding: Finding, outcome: Outcome) -> dict[str, Any]:
 def _texts(finding: Finding, outcome: Outcome) -> tuple[str, list[str]]:
     claim, estimate, over = finding.claim, outcome.estimate, outcome.over_benchmarks
     assert estimate is not None
-    shown = claim.digits, claim.signed
-    ends = interval(estimate.low, estimate.high, *shown) if estimate.covers_runs else ""
+    ends = interval(over.low, over.high, claim.digits, claim.signed) if over is not None else ""
     texts = [
         outcome.verdict,
-        f"{number(estimate.value, *shown)} {claim.unit} {ends}".strip(),
+        estimate_text(claim, estimate),
         SCORE_TITLES.get(outcome.score, MISSING),
         str(estimate.count) if estimate.several_seeds else MISSING,
         f"{outcome.holding} of {outcome.benchmarks}" if outcome.several_seeds else MISSING,
-        (interval(over.low, over.high, *shown) if over is not None else "") or MISSING,
+        ends or MISSING,
     ]
     return claim.statement, texts
+
+
+def estimate_text(claim: Claim, estimate: Estimate) -> str:
+    """``+5.8 points [-2.0, +13.2]``; no interval if it says nothing about other runs."""
+    ends = interval(estimate.low, estimate.high, claim.digits, claim.signed) if estimate.covers_runs else ""
+    return f"{number(estimate.value, claim.digits, claim.signed)} {claim.unit} {ends}".strip()

@@ -277,7 +277,7 @@ def test_runs_that_ended_at_an_alarm_make_later_budgets_untestable(same):
     found = {finding.claim.id: finding for finding in findings(with_numbers(replace(same, runs=runs)))}
     for name in ("srpo_over_sdpo_last", "grpo_overtakes_sdpo", "sdpo_stalls", "srpo_best_on_each"):
         assert found[name].verdict == "not testable here"
-        assert "1 of 15 runs of SDPO ended at an alarm before 10h" in found[name].outcomes[0].reason
+        assert "alarm" in found[name].outcomes[0].reason
     for name in ("srpo_over_sdpo_middle", "srpo_over_grpo_last", "sdpo_early_lead"):
         assert found[name].verdict not in UNTESTED
 

@@ -119,4 +119,3 @@ def test_text_has_the_numbers_and_what_they_rest_on(samples: GapSamples) -> None
     text = gap_text(gap_estimates(samples), "tiny on physics")
     assert "gap: teacher - student                   +28.1   [" in text
     assert "gain by the published law                +18.8   [-42.5, +57.5]" in text
-    assert "sibling is shown it, here 37.5 %; no other is. Left to gain: 57.5 points." in text

@@ -5,14 +5,16 @@ from __future__ import annotations
 import datetime
 import hashlib
 from dataclasses import replace
+from functools import partial
 
 import null_experiment
 import pytest
 import yaml
 from null_experiment import Null
 
-from srpo.analysis.claims import load_claims, load_registration, registration_of
+from srpo.analysis.claims import load_claims
 from srpo.analysis.clocks import ADDED, GENERATION
+from srpo.analysis.registered import claims_of, load_registration, registration_of
 from srpo.analysis.report import provenance, registered
 from srpo.analysis.verdicts import findings
 from srpo.experiment.compose import experiment_file, load_experiment
@@ -73,10 +75,7 @@ def written(tmp_path, monkeypatch):
         path = tmp_path / str(len(list(tmp_path.iterdir()))) / "null.yaml"
         path.parent.mkdir()
         path.write_text(yaml.safe_dump(CONTENT | changes))
-        for part in ("verdicts", "report"):
-            monkeypatch.setattr(
-                f"srpo.analysis.{part}.registration_of", lambda experiment: registration_of(experiment, path.parent)
-            )
+        monkeypatch.setattr("srpo.analysis.report.registration_of", partial(registration_of, folder=path.parent))
         return path
 
     return write
@@ -84,8 +83,8 @@ def written(tmp_path, monkeypatch):
 
 def test_the_registered_claims_are_the_family_with_their_registered_meaning(results, written):
     without = {finding.claim.id: finding for finding in findings(results)}
-    written()
-    found = {finding.claim.id: finding for finding in findings(results)}
+    claims = claims_of(results.experiment, written().parent)
+    found = {finding.claim.id: finding for finding in findings(results, claims)}
     assert {name for name, finding in found.items() if finding.claim.primary} == set(CONTENT["claims"])
     last, pace = found["srpo_over_grpo_last"], found["srpo_early_pace"]
     assert last.outcomes[0].estimate == without["srpo_over_grpo_last"].outcomes[0].estimate
@@ -128,6 +127,6 @@ def test_what_cannot_be_is_named(tmp_path, changes, message):
 
 
 def test_a_claim_that_the_report_does_not_know_is_named(results, written):
-    written(claims={"unheard": CONTENT["claims"]["srpo_over_grpo_last"]})
+    path = written(claims={"unheard": CONTENT["claims"]["srpo_over_grpo_last"]})
     with pytest.raises(SrpoError, match=r"claims.unheard is not in reports/claims.yaml"):
-        findings(results)
+        claims_of(results.experiment, path.parent)

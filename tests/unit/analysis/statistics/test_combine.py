@@ -67,8 +67,7 @@ def test_one_base_model_borrows_the_spread_of_runs_without_that_of_base_models()
         for m in ("a", "b")
     } | {(n, "c"): {1: QUESTIONS + room.normal(5, 1, 20)} for n in ("x", "y")}
     terms = {("c", "last"): 1.0, ("a", "last"): -1.0}
-    pooled = [(n, m) for n in ("x", "y") for m in ("a", "b")]
-    found, apart = (combine(values(runs), terms, ["x", "y"], pooled=pooled, paired=p) for p in (True, False))
+    found, apart = (combine(values(runs), terms, ["x", "y"], paired=paired) for paired in (True, False))
     assert found.spread.sd == pytest.approx(3, abs=0.4)
     assert apart.spread.sd > 100
     assert (found.count, found.several_seeds) == (40, False)

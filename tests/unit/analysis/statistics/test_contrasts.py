@@ -279,9 +279,3 @@ def test_the_interval_over_benchmarks_is_students_of_their_values():
 def test_the_same_data_gives_the_same_interval():
     values = World().method(rng(11), World().questions_drawn(rng(12)))
     assert contrast([[Arm(values)]]) == contrast([[Arm(values)]])
-
-
-@pytest.mark.parametrize("strata", [[], [[]], [[np.empty((0, 4))]], [[np.ones((1, 4)), np.ones((1, 5))]]])
-def test_impossible_contrasts_are_refused(strata):
-    with pytest.raises(ValueError, match=r"contrast|compared"):
-        contrast([[Arm(values) for values in arms] for arms in strata])

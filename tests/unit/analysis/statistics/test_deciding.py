@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from srpo.analysis.statistics.deciding import equivalence_p, holm
+from srpo.analysis.claims import Rule
+from srpo.analysis.statistics.deciding import holm
 from srpo.analysis.statistics.estimates import Estimate
 
 
@@ -26,11 +27,8 @@ def test_holm_keeps_the_error_of_a_family_of_nulls():
 def test_equivalence_needs_the_interval_of_twice_the_level_within_the_margin():
     estimate = Estimate(0.5, "question", 40, error=0.7, dof=20)
     low, high = estimate.interval(0.95)
-    assert equivalence_p(estimate, high) == pytest.approx(0.025)
-    assert equivalence_p(estimate, high + 0.01) < 0.025
-    assert equivalence_p(estimate, high - 0.01) > 0.025
+    assert Rule(within=high).p_holds(estimate) == pytest.approx(0.025)
+    assert Rule(within=high + 0.01).p_holds(estimate) < 0.025
+    assert Rule(within=high - 0.01).p_holds(estimate) > 0.025
     assert low < 0
-    assert equivalence_p(Estimate(0.0, "question", 40, error=5.0, dof=20), 2) > 0.025  # no evidence of absence
-    assert math.isnan(equivalence_p(Estimate(0.0), 2))
-    with pytest.raises(ValueError, match="margin 0"):
-        equivalence_p(estimate, 0)
+    assert Rule(within=2).p_holds(Estimate(0.0, "question", 40, error=5.0, dof=20)) > 0.025  # no evidence of absence

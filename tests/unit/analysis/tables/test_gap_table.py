@@ -56,11 +56,8 @@ def test_a_row_has_what_was_measured_and_what_was_gained(with_gaps: Path) -> Non
     assert "0.0" in first
     notes = " ".join(table.notes)
     assert "May help: the teacher that sees a right sibling is better than the student. " in notes
-    assert "ended below the untrained model. (1 pair here.)" in notes
     # 52.5 +- 83 points, and from 30 % a model loses at most 30 and gains at most 70
     assert rows[["expected_gain_low", "expected_gain_high"]].to_numpy().tolist() == [[-30.0, 70.0]] * 2
-    inside = rows["gain_sdpo"].between(-30, 70).sum()
-    assert f"SDPO's gain in {inside} of 2" in notes
 
 
 def test_gains_wait_for_the_runs(with_gaps: Path) -> None:
@@ -68,7 +65,6 @@ def test_gains_wait_for_the_runs(with_gaps: Path) -> None:
         path.unlink()
     table = make_tables(load_results(with_gaps))["before_training"]
     assert table.frame["gain_srpo"].isna().all()
-    assert "it holds" not in " ".join(table.notes)
 
 
 def test_a_gain_is_that_of_the_runs_of_one_base_model(tmp_path: Path) -> None:
