@@ -14,11 +14,11 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 34_838,
-    "code lines of src": 14_091,
+    "code lines of Python": 34_859,
+    "code lines of src": 14_092,
     "lines of src": 21_695,
-    "lines of analysis": 5_468,
-    "lines of tests": 24_940,
+    "lines of analysis": 5_471,
+    "lines of tests": 24_947,
     "error branches of src": 236,
     "raise in src": 238,
     "rooms of src": 14,
