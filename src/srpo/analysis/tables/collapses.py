@@ -34,7 +34,7 @@ def table(results: Results) -> Table:
 def _counts(results: Results) -> pd.DataFrame:
     """Runs, and how many ended as each of :data:`ENDS` says, by method and benchmark, and over all benchmarks."""
     rows, ends = [], results.run_ends
-    several = [len(results.plans[run.model][run.method]) > 1 for run in ends.itertuples()]
+    several = [len(results.plans[run["model"]][run["method"]]) > 1 for run in records(ends)]
     parts = pd.concat([ends, ends[several].assign(benchmark=AVERAGE)])
     for place, part in parts.groupby(["model", "method", "benchmark"], sort=False):
         share = share_of(part, "collapsed")
