@@ -122,9 +122,9 @@ def results_of(name: str, like: str = "") -> Results:
 
 
 @cache
-def rows_of(name: str, like: str = "") -> dict[str, dict[str, Any]]:
+def rows_of(name: str, *like: str) -> dict[str, dict[str, Any]]:
     """The report's row of each claim."""
-    results = results_of(name, like)
+    results = results_of(name, *like)  # the same arguments as elsewhere: of others the cache would not know
     return {finding.claim.id: claim_row(finding, results) for finding in findings(results)}
 
 
@@ -215,7 +215,7 @@ def doses(name: str, other: str) -> str:
     head = ["dose", *(f"gap, {each}" for each in gap), "untrained; SRPO, and at its end"]
     head += ["SRPO - GRPO", "SRPO - SDPO", "GRPO - SDPO", "collapsed"]
     claims, rows = ("srpo_over_grpo_last", "srpo_over_sdpo_last", "grpo_overtakes_sdpo"), []
-    for of in ((name, ""), (other, name)):
+    for of in ((name,), (other, name)):
         results = results_of(*of)
         srpo = ("srpo", [*results.budget_seconds][-1])
         shown = [((BASE, BASE), "resampled"), (srpo, results.deciding), (srpo, "end")]

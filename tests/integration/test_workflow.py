@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from paths import ROOT
-from snakemake_command import snakemake
+from snakemake_command import dry_run, snakemake
 from synthetic import tiny_experiment
 
 from srpo.experiment.compose import load_experiment
@@ -26,9 +26,9 @@ EXPERIMENTS = sorted((CONFIGS / "experiments").glob("*.yaml"))
 
 def planned_jobs(folder: Path, *arguments: object) -> dict[str, int]:
     """Jobs of a dry run, by rule."""
-    result = snakemake(folder, "--dry-run", *arguments, "--quiet", "rules", "host")
-    assert result.returncode == 0, result.stderr + result.stdout
-    table = (result.stdout + result.stderr).partition("Job stats:")[2].split("\n\n")[0]
+    status, said = dry_run(folder, *arguments, "--quiet", "rules", "host")
+    assert status == 0, said
+    table = said.partition("Job stats:")[2].split("\n\n")[0]
     jobs = {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", table, re.MULTILINE)}
     assert jobs.pop("total", 0) == sum(jobs.values())
     return jobs

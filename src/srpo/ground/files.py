@@ -88,16 +88,15 @@ def parse_mapping(text: str | bytes, where: str) -> dict[str, Any]:
     return content
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # libyaml's is six times faster
     """Refuses a key that a mapping has twice, of which YAML's own loader keeps the last; and numbers that are octal
     (``010`` is 8) or in base 60 (``1:30`` is 90)."""
 
-    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
-        node = super().compose_scalar_node(anchor)
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         is_number = node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
         if is_number and re.fullmatch(r"[-+]?0[\d_]+|.*:.*", node.value):
             raise yaml.constructor.ConstructorError(problem=f"{node.value}: not decimal; write the number in full")
-        return node
+        return super().construct_object(node, deep)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
