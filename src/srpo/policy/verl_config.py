@@ -1,11 +1,13 @@
 """verl's Hydra configuration for a run: the only module that maps our names to verl's."""
 
 import math
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 
 from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from verl.utils.device import get_device_name
 
 from srpo.experiment.config import RunSpec
@@ -22,12 +24,19 @@ ROOM_FOR_GRAPHS = 48e9
 
 def compose_verl_config(spec: RunSpec, model_path: Path) -> DictConfig:
     """verl's ``ppo_trainer`` configuration with the run's values, as verl's own dataclasses accept it."""
-    theirs = spec.execution.verl_overrides.items()
-    chosen = [(f"++{key}", _quoted(value) if isinstance(value, str) else value) for key, value in theirs]
+    config = deepcopy(_defaults())
+    chosen = [(f"+{key}", value) for key, value in spec.execution.verl_overrides.items()]
+    for key, value in (*_settings(spec, model_path), *chosen):
+        OmegaConf.update(config, key.removeprefix("+"), value, force_add=key.startswith("+"))
+    return config
+
+
+@cache
+def _defaults() -> DictConfig:
+    """verl's own values, from thirty files."""
     GlobalHydra.instance().clear()
     with initialize_config_module("verl.trainer.config", version_base=None):
-        settings = (*_overrides(spec, model_path), *chosen)
-        return compose("ppo_trainer", overrides=[f"{key}={value}" for key, value in settings])
+        return compose("ppo_trainer")
 
 
 def samples_per_server(spec: RunSpec) -> int:
@@ -43,13 +52,14 @@ def samples_per_server(spec: RunSpec) -> int:
     return min(RUNNING_SAMPLES, -(-(batch if small else max(batch, validation)) // servers))
 
 
-def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
+def _settings(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
+    """Values by verl's keys; ``+``: verl has no such key."""
     training, method, execution = spec.training, spec.method, spec.execution
     actor, rollout, model = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model"
     attention = SHARED_PROMPTS if execution.shares_prompts else execution.attention
     dtype = {"float32": "fp32", "bfloat16": "bf16"}[execution.precision]
     return [
-        (f"{model}.path", _quoted(str(model_path))),
+        (f"{model}.path", str(model_path)),
         (f"{model}.use_remove_padding", execution.remove_padding),
         (f"{model}.enable_gradient_checkpointing", execution.gradient_checkpointing),
         (f"+{model}.override_config.attn_implementation", attention),
@@ -60,7 +70,7 @@ def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
         # True keeps whole gradients in float32 on each rank between micro-batches: 4 bytes a parameter
         (f"{actor}.fsdp_config.use_no_sync_for_gradient_accumulation", False),
         (f"{actor}.fsdp_config.reshard_after_forward", execution.ranks > 1),
-        (f"+{actor}.fsdp_config.mixed_precision", f"{{param_dtype:{dtype},reduce_dtype:fp32,buffer_dtype:fp32}}"),
+        (f"+{actor}.fsdp_config.mixed_precision", {"param_dtype": dtype, "reduce_dtype": "fp32", "buffer_dtype": "fp32"}),
         (f"{actor}.use_torch_compile", False),
         (f"{actor}.ppo_mini_batch_size", method.mini_batch_questions),
         (f"{actor}.ppo_micro_batch_size_per_gpu", training.micro_batch_size),
@@ -70,7 +80,7 @@ def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
         (f"{actor}.optim.clip_grad", training.clip_grad),
         # torch would update one sharded tensor after another
         (f"+{actor}.optim.override_optimizer_config.fused", True),
-        (f"{actor}.checkpoint.save_contents", "[model,optimizer,extra]"),
+        (f"{actor}.checkpoint.save_contents", ["model", "optimizer", "extra"]),
         (f"{rollout}.name", execution.rollout_engine),
         (f"{rollout}.n", training.rollouts_per_question),
         (f"{rollout}.dtype", execution.precision),
@@ -95,11 +105,7 @@ def _overrides(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
         ("trainer.v1.trainer_mode", "srpo"),
         ("trainer.device", get_device_name()),
         ("trainer.n_gpus_per_node", execution.ranks),
-        ("+actor_rollout_ref.srpo", _quoted(method.model_dump_json())),
+        ("+actor_rollout_ref.srpo", method.model_dump_json()),
         ("+actor_rollout_ref.offload_teacher", execution.offload_teacher),
     ]
 
-
-def _quoted(text: str) -> str:
-    """A Hydra override value taken literally."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -267,7 +267,7 @@ def test_runs_differ_by_their_method_and_the_size_of_a_validation_only(composed)
 def test_what_verl_is_told_has_not_changed_unnoticed(composed):
     """Of SRPO's run at 8B, whose configuration the other runs share but for what table 3 and ``methods`` list."""
     run = next(run for run in composed if (run.model, run.method) == ("qwen3-8b", "srpo"))
-    overrides = dict(verl_config._overrides(PAPER.run(run), Path("MODEL")))
+    overrides = dict(verl_config._settings(PAPER.run(run), Path("MODEL")))
     resolved = OmegaConf.create(OmegaConf.to_container(composed[run], resolve=True))
     keys = sorted(key.removeprefix("+") for key in overrides)
     keys += UNSET
