@@ -142,25 +142,27 @@ def namespaces() -> bool:
     return shutil.which("unshare") is not None and subprocess.run(command, capture_output=True).returncode == 0
 
 
-@pytest.mark.skipif(not namespaces(), reason="unshare --map-root-user --mount is not allowed here")
-@pytest.mark.parametrize(
-    ("fault", "where", "count", "saved"),
-    [
-        ("full", "log", 2, 0),
-        ("full", "checkpoint", 1, 0),
-        ("full", "checkpoint", 3, 3),
-        ("full", "summary", 1, 6),
-        ("read-only", "log", 6, 3),
-    ],
-)
-def test_a_disk_that_takes_no_more(fault, where, count, saved, tmp_path, uninterrupted):
-    """What was there is intact, one line says so, and with room again the run ends as if nothing had been."""
-    driver = [sys.executable, SUPPORT / "disk_driver.py"]
-    command = ["unshare", "--map-root-user", "--mount", *driver, tmp_path, fault, where, str(count)]
-    done = subprocess.run(command, capture_output=True, text=True)
+DISKS = {"full-log-2": 0, "full-checkpoint-1": 0, "full-checkpoint-3": 3, "full-summary-1": 6, "read-only-log-6": 3}
+"""What happens to a run's disk, at which call of which writer; and the step that was saved before."""
+
+
+@pytest.fixture(scope="module")
+def disks(tmp_path_factory) -> Path:
+    """The folder in which one process has made a run of each case."""
+    if not namespaces():
+        pytest.skip("unshare --map-root-user --mount is not allowed here")
+    folder = tmp_path_factory.mktemp("disks")
+    driver = [sys.executable, SUPPORT / "disk_driver.py", folder, *DISKS]
+    done = subprocess.run(["unshare", "--map-root-user", "--mount", *driver], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    step, said = (tmp_path / "said").read_text().split("\n")  # on one line
-    reason = "Read-only file system" if fault == "read-only" else "No space left on device|with 0.0 GiB free"
+    return folder
+
+
+@pytest.mark.parametrize(("case", "saved"), DISKS.items())
+def test_a_disk_that_takes_no_more(case, saved, disks, uninterrupted):
+    """What was there is intact, one line says so, and with room again the run ends as if nothing had been."""
+    step, said = (disks / case / "said").read_text().split("\n")  # on one line
+    reason = "Read-only file system" if "read-only" in case else "No space left on device|with 0.0 GiB free"
     assert int(step) == saved
     assert re.search(rf"cannot be written.*({reason}).*what was there before is intact", said)
-    assert_same(content(run_folder("srpo", tmp_path / "results")), uninterrupted("srpo"))
+    assert_same(content(run_folder("srpo", disks / case / "results")), uninterrupted("srpo"))

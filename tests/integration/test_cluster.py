@@ -5,7 +5,6 @@ test_ranks.py has all methods on two ranks, without a cluster's start for each.
 
 import asyncio
 import contextlib
-import functools
 import os
 import signal
 import sys
@@ -20,7 +19,7 @@ from cluster_driver import experiment
 from paths import SUPPORT
 from run_content import assert_same, content
 from safetensors.torch import load_file
-from tiny import hash_reward, prepare, tiny_experiment
+from tiny import hash_reward, prepare
 
 from srpo.ground.files import read_events
 from srpo.ground.layout import WEIGHTS
@@ -42,11 +41,9 @@ def _rewards():
 
 
 @pytest.fixture(scope="module")
-def alone(_rewards, tmp_path_factory):
-    """The run of a method by the driver in one process, made once; tests read it."""
-    return functools.cache(
-        lambda method: trained(tiny_experiment(method, validate_every=2), tmp_path_factory.mktemp(f"alone-{method}"))
-    )
+def alone(_rewards, tmp_path_factory) -> Path:
+    """The folder of the run by the driver in one process, made once; tests read it."""
+    return trained(experiment(0), tmp_path_factory.mktemp("alone"))
 
 
 def trained(experiment, folder: Path) -> Path:
@@ -103,18 +100,6 @@ def test_servers_find_the_cuda_runtime_that_torch_brings(monkeypatch, tmp_path):
     assert ray_driver.loader_path()["LD_LIBRARY_PATH"].split(":")[-1] == "/site"
 
 
-def test_one_rank_gives_the_bytes_of_the_driver_in_one_process(alone, tmp_path):
-    """Of several updates per batch; below, of one update, in runs whose servers, workers or drivers die."""
-    found = trained(tiny_experiment("grpo", {"driver": "ray"}, validate_every=2), tmp_path / "ray")
-    assert_same_run(found, alone("grpo"), exactly=True)
-
-
-def test_two_ranks_give_the_numbers_of_one(alone, tmp_path):
-    execution = {"driver": "ray", "ranks": 2, "max_tokens_per_rank": 300, "offload_teacher": True}
-    found = trained(tiny_experiment("grpo", execution, validate_every=2), tmp_path / "ray")
-    assert_same_run(found, alone("grpo"), exactly=False)
-
-
 def test_a_run_that_is_killed_leaves_nothing_behind_and_goes_on(alone, tmp_path):
     """After the fifth event: the fourth is a validation, after which there is a checkpoint."""
     spec, layout = prepare(experiment(2), tmp_path / "ray")
@@ -133,7 +118,7 @@ def test_a_run_that_is_killed_leaves_nothing_behind_and_goes_on(alone, tmp_path)
     compute = [process for process, name in family.items() if not name.endswith("Agent")]
     assert psutil.wait_procs(compute, timeout=60)[1] == []
     loop.train(spec, layout)
-    assert_same_run(layout.run(spec.id), alone("srpo"), exactly=False)
+    assert_same_run(layout.run(spec.id), alone, exactly=False)
 
 
 def test_a_server_killed_in_the_middle_of_a_batch_is_replaced(alone, tmp_path, monkeypatch, caplog):
@@ -160,13 +145,17 @@ def test_a_server_killed_in_the_middle_of_a_batch_is_replaced(alone, tmp_path, m
     found = trained(experiment(ranks), tmp_path / "ray")
     assert "rollout servers failed after step 3, starting new ones (generating: ActorDiedError" in caplog.text
     assert batches == [0, 1, 2, 2, 3, 3, 4]  # no step was taken twice
-    assert_same_run(found, alone("srpo"), exactly=False)
+    assert_same_run(found, alone, exactly=False)
 
 
 def test_a_worker_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(alone, tmp_path, monkeypatch):
-    """Weights die with it: nothing is saved of them, and nothing starts anew inside the run."""
+    """Weights die with it: nothing is saved of them, and nothing starts anew inside the run.
+
+    Before the run goes on, its new workers load and save what the other driver has saved, as that does in the end.
+    """
     spec, layout = prepare(experiment(1), tmp_path / "ray")
-    update, updated = ray_driver.RayPolicy.update_actor, []
+    update, updated, start = ray_driver.RayPolicy.update_actor, [], loop._start_policy
+    (saved, _), base = checkpoints.newest(alone), layout.model(spec.id.model)
 
     def kill_and_update(self, batch):
         updated.append(1)
@@ -175,30 +164,29 @@ def test_a_worker_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(alone
             os.kill(ray.get(worker.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
         return update(self, batch)
 
+    @contextlib.contextmanager
+    def start_and_exchange(*args):
+        with start(*args) as policy:
+            policy.load_checkpoint(saved)
+            policy.save_checkpoint(tmp_path / "complete", 4)
+            policy.save_weights(tmp_path / "weights")
+            yield policy
+
     with monkeypatch.context() as patch:
         patch.setattr(ray_driver.RayPolicy, "update_actor", kill_and_update)
         with pytest.raises(ray.exceptions.RayActorError):
             loop.train(spec, layout)
     assert checkpoints.newest(layout.run(spec.id))[1]["step"] == 2
+    monkeypatch.setattr(loop, "_start_policy", start_and_exchange)
     loop.train(spec, layout)
-    assert_same_run(layout.run(spec.id), alone("srpo"), exactly=True)
+    assert_same_run(layout.run(spec.id), alone, exactly=True)
 
-
-def test_each_driver_loads_what_the_other_saved(tmp_path):
-    spec, layout = prepare(experiment(0), tmp_path)
-    loop.train(spec, layout)
-    saved, _ = checkpoints.newest(layout.run(spec.id))
-    ray_spec = experiment(1).run(spec.id)
-    with ray_driver.start(ray_spec, layout.model(spec.id.model)) as policy:
-        policy.load_checkpoint(saved)
-        policy.save_checkpoint(tmp_path / "ray", 4)
-        policy.save_weights(tmp_path / "weights")
-    for folder in ("ray", "weights"):
+    for folder in ("complete", "weights"):
         for path in (saved / WEIGHTS).iterdir():
             assert path.read_bytes() == (tmp_path / folder / WEIGHTS / path.name).read_bytes()
-    assert_same_tensors(saved, tmp_path / "ray")
-    with in_process.start(spec, layout.model(spec.id.model)) as policy:
-        policy.load_checkpoint(tmp_path / "ray")
+    assert_same_tensors(saved, tmp_path / "complete")
+    with in_process.start(experiment(0).run(spec.id), base) as policy:
+        policy.load_checkpoint(checkpoints.newest(layout.run(spec.id))[0])
         policy.save_checkpoint(tmp_path / "local", 4)
     assert_same_tensors(saved, tmp_path / "local")
 

@@ -17,9 +17,11 @@ from srpo.training.interruption import Interrupted
 
 
 def experiment(ranks: int):
-    """SRPO for 4 steps, validated and saved after each second one; ``ranks = 0`` is the in-process driver."""
-    execution = {"driver": "ray", "ranks": ranks} if ranks else None
-    return tiny_experiment("srpo", execution=execution, validate_every=2)
+    """SRPO for 4 steps of 2 updates, validated and saved after each second one; ``ranks = 0``: the in-process driver."""
+    execution = {"driver": "ray", "ranks": ranks} if ranks else {}
+    if ranks > 1:
+        execution |= {"max_tokens_per_rank": 300, "offload_teacher": True}
+    return tiny_experiment("srpo", execution, {"mini_batch_questions": 2}, validate_every=2)
 
 
 if __name__ == "__main__":

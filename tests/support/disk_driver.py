@@ -1,9 +1,9 @@
-"""A tiny training run on a disk of its own that fills up or becomes read-only under it, and is mended.
+"""Tiny training runs, each on a disk of its own that fills up or becomes read-only under it, and is mended.
 
-unshare --map-root-user --mount python disk_driver.py FOLDER FAULT WHERE COUNT
+unshare --map-root-user --mount python disk_driver.py FOLDER FAULT-WHERE-COUNT...
 
-The disk is mounted at FOLDER/disk and seen by this process only. Afterwards the run is in FOLDER/results, and what was
-said in FOLDER/said.
+The disk of a case is mounted at FOLDER/CASE/disk and seen by this process only. Afterwards the run is in
+FOLDER/CASE/results, and what was said in FOLDER/CASE/said.
 """
 
 import shutil
@@ -59,7 +59,7 @@ WHERE = {
 
 def main(folder: Path, fault: str, where: str, count: int) -> None:
     disk = folder / "disk"
-    disk.mkdir()
+    disk.mkdir(parents=True)
     run("mount", "-t", "tmpfs", "-o", f"size={MEBIBYTES}m", "tmpfs", disk)
     spec, layout = prepare(experiment("srpo"), disk)
     loop.CHECKPOINT_SHARE = float("inf")
@@ -79,6 +79,8 @@ def main(folder: Path, fault: str, where: str, count: int) -> None:
         said = "nothing"
     except SrpoError as error:
         said = str(error)
+    finally:
+        setattr(owner, name, original)
     mend(disk)
     saved = checkpoints.newest(layout.run(spec.id))
     (folder / "said").write_text(f"{saved[1]['step'] if saved else 0}\n{said}")
@@ -87,4 +89,6 @@ def main(folder: Path, fault: str, where: str, count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    for case in sys.argv[2:]:
+        fault, where, count = case.rsplit("-", 2)
+        main(Path(sys.argv[1], case), fault, where, int(count))
