@@ -12,11 +12,11 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import snakemake_command
 import torch
-from paths import SUPPORT
 from run_content import assert_same, content
 from tiny import hash_reward, prepare, tiny_experiment
 
@@ -253,18 +253,14 @@ def test_a_second_process_on_a_run_stops_and_leaves_the_first_alone(prepared, ex
     spec, layout = prepared
 
     def second() -> None:
-        command = ["import sys, tiny; from pathlib import Path; from functools import partial"]
-        command += ["from srpo.ground.layout import Layout; from srpo.training import loop"]
-        command += ["loop.exclusive_access = partial(loop.exclusive_access, patience=0.1)"]
-        command += ["experiment = tiny.tiny_experiment('srpo', max_steps=4, validate_every=2)"]
-        command += ["loop.train(experiment.run(experiment.runs()[0]), Layout(Path(sys.argv[1])))"]
-        done = subprocess.run(
-            [sys.executable, "-c", "\n".join(command), layout.folder],
-            cwd=SUPPORT,
-            capture_output=True,
-            text=True,
-        )
-        assert "another process is writing here; wait for it or end it" in done.stderr
+        if not (child := os.fork()):
+            loop.exclusive_access = partial(loop.exclusive_access, patience=0.1)
+            try:
+                loop.train(spec, layout)
+            except SrpoError as error:
+                os._exit(3 if "another process is writing here; wait for it or end it" in str(error) else 4)
+            os._exit(5)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
 
     at_call(monkeypatch, InProcessPolicy, "update_actor", 3, second)
     loop.train(spec, layout)

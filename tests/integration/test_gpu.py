@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import host_driver
 import pytest
 import torch
 from host_driver import FAR
@@ -54,9 +55,11 @@ def host(tmp_path_factory) -> tuple[Layout, dict[str, dict]]:
     folder = tmp_path_factory.mktemp("host")
     base = build_base(folder / "drawn")
     (folder / "base").symlink_to(base.folder)
-    driver = SUPPORT / "host_driver.py"
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "VERL_PLATFORM": "cpu"}
-    subprocess.run([sys.executable, driver, folder, *METHODS], env=environment, check=True)
+    if ON_GPU:
+        command = [sys.executable, SUPPORT / "host_driver.py", folder, *METHODS]
+        subprocess.run(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "VERL_PLATFORM": "cpu"}, check=True)
+    else:
+        host_driver.main(folder, METHODS)
     files = [*METHODS, *(f"{name}-far" for name in METHODS)]
     return base, {name: torch.load(folder / f"{name}.pt", weights_only=False) for name in files}
 

@@ -136,10 +136,9 @@ def test_slurm_profile(tmp_path: Path) -> None:
     assert planned_jobs(tmp_path, "--profile", profile, "--configfile", experiment)["train"] == 42
 
 
-@pytest.mark.slow
-def test_a_matrix_of_five_thousand_runs_plans(tmp_path: Path) -> None:
-    source = write_experiment(tmp_path, matrix=matrix(["grpo", "sdpo", "srpo"], list(range(1, 1668))))
-    assert planned_jobs(tmp_path, "--configfile", source)["train"] > 5000
+def test_a_matrix_of_a_thousand_runs_plans(tmp_path: Path) -> None:
+    source = write_experiment(tmp_path, matrix=matrix(["grpo", "sdpo", "srpo"], list(range(1, 335))))
+    assert planned_jobs(tmp_path, "--configfile", source)["train"] > 1000
 
 
 def test_questions_of_ones_own_files(tmp_path: Path) -> None:

@@ -236,5 +236,6 @@ def tidy(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
     frame = pd.DataFrame(rows)
     known = [*RUN_KEY, *columns]
     frame = frame.reindex(columns=[*known, *(c for c in frame.columns if c not in known)])
-    types = dict.fromkeys([c for c in ("model", "benchmark", "method", "budget") if c in frame], "str")
-    return frame.astype(types | {c: float for c in columns if c not in _TEXT} | {"seed": int})
+    types: dict[str, Any] = dict.fromkeys([c for c in ("model", "benchmark", "method", "budget") if c in frame], "str")
+    types |= {c: float for c in columns if c not in _TEXT} | {"seed": int}
+    return frame.astype({c: kind for c, kind in types.items() if frame[c].dtype != kind})

@@ -107,11 +107,11 @@ def _counts(results: Results, run: RunKey, budget: str) -> Iterator[tuple[str, n
     if run in results.step_logs and results.reached(run, seconds):
         steps = results.step_logs[run]
         within = steps[steps["clock"] <= seconds]
-        means = {name: within[name].mean() for name in map(str, steps) if name.startswith(SECONDS)}
+        means = within[[name for name in map(str, steps) if name.startswith(SECONDS)]].mean().to_dict()
         # A calibrated clock counts the paper's seconds, which would confirm the paper by itself.
         if results.experiment.training.clock.kind == "calibrated":
             means["step_seconds"] = means["wall_seconds"]
-        yield from ((name, np.array([mean])) for name, mean in means.items() if not math.isnan(mean))
+        yield from ((str(name), np.array([mean])) for name, mean in means.items() if not math.isnan(mean))
 
 
 def _of_finished(results: Results, run: RunKey) -> Iterator[tuple[str, str, np.ndarray]]:
@@ -120,12 +120,12 @@ def _of_finished(results: Results, run: RunKey) -> Iterator[tuple[str, str, np.n
         return
     if run in results.step_logs:
         steps = results.step_logs[run].drop(columns=RUN_KEY).select_dtypes("number")
-        for name, column in steps.items():
-            logged = column.dropna().to_numpy()
+        for name, column in zip(map(str, steps), steps.to_numpy(float).T, strict=True):
+            logged = column[~np.isnan(column)]
             tenth = math.ceil(len(logged) / 10)
             for when, part in {"early": logged[:tenth], "late": logged[-tenth:], "all": logged}.items():
                 if len(part):
-                    yield str(name), when, np.array([part.mean()])
+                    yield name, when, np.array([part.mean()])
     log = results.validation_logs.get(run)
     if log is not None and len(log) > 2 * WINDOW and log["question_scores"].map(len).nunique() == 1:
         scores = np.vstack([*log["question_scores"]])

@@ -21,12 +21,10 @@ from srpo.ground.layout import Layout
 RUN = "runs/miniature-tiny/physics/srpo/seed1"
 
 
-@pytest.fixture
-def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A finished experiment in results/tiny, below the working directory."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
-    folder = Path("results/tiny")
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished experiment, of which each test has a copy."""
+    folder = tmp_path_factory.mktemp("written")
     write_results(folder, load_experiment(tiny_experiment()))
     for run in load_experiment(folder / "experiment.yaml").runs():
         files = Layout(folder).run_files(run)
@@ -35,6 +33,14 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         lines = [{"attempt": 1, "event": event, "time": at, "step": 1, "status": 0} for event, at in times.items()]
         files.attempts.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
+
+
+@pytest.fixture
+def results(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The experiment in results/tiny, below the working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    return Path(shutil.copytree(written, "results/tiny"))
 
 
 def contents(folder: Path) -> dict[str, bytes]:

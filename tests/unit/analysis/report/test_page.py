@@ -33,22 +33,17 @@ def test_figures_and_report_twice_give_the_same_bytes(tmp_path):
     assert all(image["src"].startswith("data:image/png;base64,") for image in images)
 
 
-@pytest.mark.parametrize(
-    "attack",
-    [
-        "</pre><script>alert(1)</script>",
-        '<img src=x onerror="alert(1)">',
-        "{{ 7 * 7 }}{% raw %}",
-        "\x1b[2J\x00\u202e\ud800 end",
-    ],
-)
-def test_model_text_stays_text_and_the_page_asks_for_nothing(tmp_path, attack):
-    page = make(tmp_path, response=attack)
+ATTACK = '</pre><script>alert(1)</script> <img src=x onerror="alert(1)"> {{ 7 * 7 }}{% raw %} \x1b[2J\x00\u202e\ud800 end'
+
+
+def test_model_text_stays_text_and_the_page_asks_for_nothing(tmp_path):
+    page = make(tmp_path, response=ATTACK)
     tags = parsed(page)
     assert {tag for tag, _ in tags}.isdisjoint({"script", "link", "iframe", "object", "embed"})
     assert not [tag for tag, attributes in tags if any(name.startswith("on") for name in attributes)]
     assert not re.search("[\x00-\x08\x1b\u202e]", page)
-    assert "49" not in re.findall(r"<pre>(.*?)</pre>", page)
+    texts = re.findall(r"<pre>(.*?)</pre>", page, re.DOTALL)
+    assert any("{{ 7 * 7 }}" in text for text in texts)
     assert "default-src 'none'" in page
 
 
