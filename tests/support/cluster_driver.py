@@ -17,7 +17,7 @@ from srpo.training.interruption import Interrupted
 
 
 def experiment(ranks: int):
-    """SRPO for 4 steps of 2 updates, validated and saved after each second one; ``ranks = 0``: the in-process driver."""
+    """SRPO for 4 steps of 2 updates, validated and saved after each second; ``ranks = 0``: the in-process driver."""
     execution = {"driver": "ray", "ranks": ranks} if ranks else {}
     if ranks > 1:
         execution |= {"max_tokens_per_rank": 300, "offload_teacher": True}

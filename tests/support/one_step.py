@@ -263,8 +263,20 @@ class Reference:
         return losses, gradients, norms
 
 
+_DRAWN: dict[tuple[Path, float, int], Rollouts] = {}
+"""By base model, temperature and seed: the method changes no rollout."""
+
+
 def draw_rollouts(run: OneStep, seed: int = 3) -> Rollouts:
     """Random responses of 1 to 12 tokens with fixed rewards; the rollout engine is a little off the trainer."""
+    path = Path(run.policy.worker.actor.engine.model_config.local_path).resolve()
+    key = path, run.training.temperature, seed
+    if key not in _DRAWN:
+        _DRAWN[key] = _draw(run, seed)
+    return copy.deepcopy(_DRAWN[key])
+
+
+def _draw(run: OneStep, seed: int) -> Rollouts:
     generator = torch.Generator().manual_seed(seed)
     lengths = [1 + (5 * i) % 12 for i in range(RUNS)]
     vocabulary = run.policy.worker.actor.engine.model_config.hf_config.vocab_size

@@ -70,7 +70,10 @@ def _settings(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
         # True keeps whole gradients in float32 on each rank between micro-batches: 4 bytes a parameter
         (f"{actor}.fsdp_config.use_no_sync_for_gradient_accumulation", False),
         (f"{actor}.fsdp_config.reshard_after_forward", execution.ranks > 1),
-        (f"+{actor}.fsdp_config.mixed_precision", {"param_dtype": dtype, "reduce_dtype": "fp32", "buffer_dtype": "fp32"}),
+        (
+            f"+{actor}.fsdp_config.mixed_precision",
+            {"param_dtype": dtype, "reduce_dtype": "fp32", "buffer_dtype": "fp32"},
+        ),
         (f"{actor}.use_torch_compile", False),
         (f"{actor}.ppo_mini_batch_size", method.mini_batch_questions),
         (f"{actor}.ppo_micro_batch_size_per_gpu", training.micro_batch_size),
@@ -108,4 +111,3 @@ def _settings(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
         ("+actor_rollout_ref.srpo", method.model_dump_json()),
         ("+actor_rollout_ref.offload_teacher", execution.offload_teacher),
     ]
-

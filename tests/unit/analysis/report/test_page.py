@@ -33,7 +33,9 @@ def test_figures_and_report_twice_give_the_same_bytes(tmp_path):
     assert all(image["src"].startswith("data:image/png;base64,") for image in images)
 
 
-ATTACK = '</pre><script>alert(1)</script> <img src=x onerror="alert(1)"> {{ 7 * 7 }}{% raw %} \x1b[2J\x00\u202e\ud800 end'
+ATTACK = (
+    '</pre><script>alert(1)</script> <img src=x onerror="alert(1)"> {{ 7 * 7 }}{% raw %} \x1b[2J\x00\u202e\ud800 end'
+)
 
 
 def test_model_text_stays_text_and_the_page_asks_for_nothing(tmp_path):
