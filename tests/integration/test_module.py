@@ -88,14 +88,6 @@ def test_a_deployed_workflow_makes_everything_unasked(tmp_path: Path) -> None:
     assert "write_report" in planned.stdout
 
 
-def test_a_mistake_in_the_config_of_a_module_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text("srpo:\n  name: mine\n  title: Mine\n  extends: smoke\n  nmae: x\n")
-    (tmp_path / "Snakefile").write_text(IMPORTER.format(snakefile=str(ROOT / "Snakefile"), prefix=""))
-    refused = snakemake(tmp_path, "--dry-run")
-    assert refused.returncode != 0
-    assert [line for line in (refused.stdout + refused.stderr).splitlines() if "nmae" in line]
-
-
 @pytest.mark.parametrize("prefix", ["", "below/here"], ids=["no prefix", "prefix"])
 def test_another_workflow_uses_this_one(prefix: str, tmp_path: Path) -> None:
     experiment = tiny_experiment()

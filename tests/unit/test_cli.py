@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import json
 import os
@@ -32,38 +31,9 @@ def layout(tmp_path: Path) -> Layout:
     return layout
 
 
-@pytest.mark.parametrize(
-    ("verb", "file", "said"),
-    [
-        ("split", "data/phisics/train.parquet", "data_set phisics: experiment tiny has chemistry, physics"),
-        ("split", "data/physics/dev.parquet", "give results/NAME/data/{data_set}/{split}.parquet"),
-        ("lengths", "data/physics/lengths/qwen.json", "model qwen: experiment tiny has miniature-tiny"),
-        ("evaluate", "base/miniature-tiny/phisics/evaluation.json", "benchmark phisics: experiment tiny has"),
-        ("train", "runs/miniature-tiny/physics/spro/seed1/summary.json", "miniature-tiny/physics/spro/seed1 is not in"),
-        ("train", "runs/miniature-tiny/physics/srpo/seedx/summary.json", "give results/NAME/runs/"),
-    ],
-)
-def test_a_wrong_name_in_a_path_is_one_line(verb: str, file: str, said: str, layout: Layout, capsys) -> None:
-    assert said in fails(capsys, verb, layout.folder / file)
-
-
 def test_help_is_quick_to_load() -> None:
     code = "import sys, srpo.cli; sys.exit(bool({'torch', 'pydantic', 'yaml', 'pandas', 'rich'} & sys.modules.keys()))"
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.parametrize("group", [[], ["track"]])
-def test_without_a_verb_there_is_help(group: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(group) == cli.main([*group, "--help"]) == 0
-    shown = capsys.readouterr().out
-    half = len(shown) // 2
-    assert shown[:half] == shown[half:]
-
-
-@pytest.mark.parametrize("verb", ["", "experiment", "split", "model", "train", "evaluate", "report", "track sync"])
-def test_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([*verb.split(), "--help"]) == 0
-    assert capsys.readouterr().out.startswith(f"Usage: srpo {verb}".rstrip())
 
 
 @pytest.mark.parametrize(
@@ -108,16 +78,6 @@ def test_a_mistake_is_one_line_that_names_where_it_is(
     assert named in fails(capsys, *command.split())
 
 
-def test_what_the_system_refuses_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(cli, "_load", refuse)
-    fails(capsys, "plan", "smoke")
-
-
 def test_an_interrupted_verb_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -154,14 +114,6 @@ def test_a_folder_may_be_given_by_its_file(layout: Layout, capsys: pytest.Captur
         assert cli.main(["status", str(results)]) == 0
         said.append(capsys.readouterr().out)
     assert said == [said[0]] * 3
-
-
-def test_a_folder_of_another_name_says_which_experiment_it_has(
-    layout: Layout, capsys: pytest.CaptureFixture[str]
-) -> None:
-    other = layout.folder.rename(layout.folder.parent / "copy")
-    assert cli.main(["status", str(other)]) == 0
-    assert capsys.readouterr().out.startswith(f"{other} has the experiment tiny: 6 runs")
 
 
 def test_report(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:

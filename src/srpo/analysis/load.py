@@ -234,8 +234,7 @@ def _joined(frames: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
 def tidy(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
     """A frame that has at least ``columns``. Numbers are floats; absent values are missing."""
     frame = pd.DataFrame(rows)
-    known = [*RUN_KEY, *columns]
-    frame = frame.reindex(columns=[*known, *(c for c in frame.columns if c not in known)])
+    frame = frame.reindex(columns=[*dict.fromkeys([*RUN_KEY, *columns, *frame.columns])])
     types: dict[str, Any] = dict.fromkeys([c for c in ("model", "benchmark", "method", "budget") if c in frame], "str")
     types |= {c: float for c in columns if c not in _TEXT} | {"seed": int}
     return frame.astype({c: kind for c, kind in types.items() if frame[c].dtype != kind})

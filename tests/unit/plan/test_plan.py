@@ -16,9 +16,7 @@ from srpo.experiment import memory
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.flops import model_cost
 from srpo.ground.repository import CONFIGS
-from srpo.ground.text import duration
 from srpo.plan import gpus, plan
-from srpo.plan import text as plan_text
 from srpo.plan.shortages import shortages
 from srpo.plan.warnings import warnings
 
@@ -160,12 +158,6 @@ def test_base_models_come_before_the_rest_and_count() -> None:
     many = plan.make_plan(BUILT, nodes=1000)
     assert many.wall_seconds == max(planned.model_seconds) + max(run.total_seconds for run in planned.runs)
     assert plan.make_plan(PAPER).model_seconds == []
-
-
-def test_one_more_seed_is_one_more_of_every_method() -> None:
-    planned = plan.make_plan(EMBEDDED)
-    seconds = sum(run.total_seconds for run in planned.runs if run.run.seed == planned.runs[0].run.seed)
-    assert f"One more seed of every run takes about {duration(seconds, 'core')}.\n" in plan_text.render(planned)
 
 
 # ---------------------------------------------------------------- disk and memory

@@ -10,13 +10,13 @@ from null_experiment import Null, results_of
 from scipy import stats
 
 from srpo.analysis.claims import Claim, load_claims
-from srpo.analysis.figures import our_differences, primary_differences
+from srpo.analysis.figures import our_differences
 from srpo.analysis.load import load_results
 from srpo.analysis.numbers import with_numbers
-from srpo.analysis.report import first_lines, remarks, write_report
+from srpo.analysis.report import remarks, write_report
 from srpo.analysis.statistics.deciding import holm
 from srpo.analysis.verdicts import UNTESTED, findings
-from srpo.analysis.write import make_table, write_figures
+from srpo.analysis.write import make_table
 from srpo.ground.files import read_json, write_json
 
 PRIMARY = [
@@ -191,21 +191,6 @@ def test_our_questions_are_decided_together_and_apart_from_the_primary_claims(tm
         for p in ("p_holds", "p_violated"):
             alone = [getattr(c.rule, p)(found[c.id].estimate) for c in family]
             assert [getattr(found[c.id], p) for c in family] == pytest.approx(holm(alone))
-
-
-def test_our_questions_have_their_own_section_figure_and_sentences(tmp_path):
-    results = results_of(tmp_path, Null(methods=("srpo", "rlsd", "grpo"), gain=(("rlsd", -12.0),)))
-    found = findings(results)
-    assert first_lines(results, found)[-1] == "2 own questions: 2 does not hold."
-    frame = our_differences.data(results)
-    assert set(frame["claim"]) == {"rlsd_over_srpo", "rlsd_over_grpo"}
-    assert set(primary_differences.data(results)["claim"]).isdisjoint(frame["claim"])
-    write_figures(results, tmp_path / "figures")
-    write_report(results, tmp_path / "report.html")
-    page = (tmp_path / "report.html").read_text()
-    section = page.split('<summary id="questions">')[1].split("</details>")[0]
-    assert 'id="figure-our_differences"' in section
-    assert section.count('id="claim-rlsd_over_') == page.count('id="claim-rlsd_over_') == 2
 
 
 def test_an_equivalence_is_in_the_table_of_questions_and_not_in_their_figure(tmp_path):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
-from report_cases import EXPERIMENT, make, parsed, report, results_of, verdicts
+from report_cases import EXPERIMENT, make, parsed, report, verdicts
 from synthetic import paper_experiment, tiny_experiment, write_results
 
 from srpo.analysis.load import load_results
 from srpo.analysis.outline import figures_of
-from srpo.analysis.report import remarks, write_report
+from srpo.analysis.report import write_report
 from srpo.analysis.write import write_figures, write_tables
 from srpo.experiment.compose import load_experiment
 
@@ -106,11 +106,3 @@ def test_ids_are_unique_and_each_claim_stands_once(tmp_path):
     ids = [attributes["id"] for _, attributes in parsed(report(tmp_path)) if "id" in attributes]
     assert len(ids) == len(set(ids))
     assert {"claim-srpo_over_grpo_last", "table-table1", "figure-learning_curves"} <= {*ids}
-
-
-def test_remarks_name_early_ends(tmp_path):
-    results = results_of(tmp_path)
-    results.runs.loc[0, ["stopped_by", "clock"]] = ["max_steps", 1.0]
-    said = remarks(results)
-    ended = "ended before the last budget (max_steps"
-    assert any(line.startswith("Miniature-XS · ") and ended in line for line in said)
