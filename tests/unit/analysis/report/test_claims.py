@@ -248,11 +248,3 @@ def test_a_budget_with_few_validations_tests_nothing(paper, kept, verdict):
         assert "validations" in found["srpo_over_grpo_first"].outcomes[0].reason
     assert found["srpo_over_grpo_last"].verdict == "holds"
     assert found["step_dearer_than_grpo_early"].verdict == "holds"
-
-
-def test_of_one_run_each_nothing_is_said_about_an_interval(tmp_path):
-    results = null_experiment.results_of(tmp_path, null_experiment.Null(seeds=(1,)))
-    (row,) = (claim_row(found, results) for found in findings(results) if found.claim.id == "srpo_over_grpo_last")
-    (line,) = row["here"]
-    assert "[" not in line["text"]
-    assert re.fullmatch(r"its own interval on 0 of 5 benchmarks", line["over"])
