@@ -58,7 +58,7 @@ def files_with_the_secret(*folders: Path) -> list[Path]:
 
 
 @pytest.mark.slow
-def test_a_run_in_a_cluster_writes_no_secret(tmp_path: Path, short: Path) -> None:
+def test_a_run_writes_no_secret(tmp_path: Path, short: Path) -> None:
     spec, layout = prepare(experiment(1), tmp_path)
     driver = SUPPORT / "cluster_driver.py"
     train = [sys.executable, driver, layout.folder, "1", "99", "SIGTERM"]  # it takes fewer events
