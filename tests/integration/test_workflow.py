@@ -24,9 +24,10 @@ EXPERIMENTS = sorted((CONFIGS / "experiments").glob("*.yaml"))
 
 
 def planned_jobs(folder: Path, *arguments: object) -> dict[str, int]:
-    """Jobs of a dry run, by rule."""
-    status, said = dry_run(folder, *arguments, "--quiet", "rules", "host")
+    """Jobs of a dry run, by rule. Snakemake expands ``<exp>`` in inputs and outputs, but not in parameters."""
+    status, said = dry_run(folder, *arguments, "--quiet", "host", "--printshellcmds")
     assert status == 0, said
+    assert "<exp>" not in said
     table = said.partition("Job stats:")[2].split("\n\n")[0]
     jobs = {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", table, re.MULTILINE)}
     assert jobs.pop("total", 0) == sum(jobs.values())

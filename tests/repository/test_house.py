@@ -14,13 +14,13 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 34_859,
-    "code lines of src": 14_092,
-    "lines of src": 21_695,
-    "lines of analysis": 5_471,
-    "lines of tests": 24_947,
-    "error branches of src": 236,
-    "raise in src": 238,
+    "code lines of Python": 34_950,
+    "code lines of src": 14_118,
+    "lines of src": 21_711,
+    "lines of analysis": 5_461,
+    "lines of tests": 24_905,
+    "error branches of src": 235,
+    "raise in src": 237,
     "rooms of src": 14,
     "modules of more than 500 lines": 3,
     "lines of rules, Snakefile and profiles": 490,
