@@ -163,7 +163,6 @@ dist: published ## build the packages of a release, its notes and the published 
 
 env: $(STAMP) ## install the environment for CPUs in .venv
 
-# --no-compile: of 25,000 files of Python few are ever imported; those are compiled then.
 $(STAMP): envs/embedded.txt pyproject.toml
 	@echo "make: installing the environment in $(VENV): 2.5 to 6.3 GB on disk, some minutes"
 	@python="$(FIND_PYTHON)"; \
@@ -177,7 +176,7 @@ $(STAMP): envs/embedded.txt pyproject.toml
 		echo "make: no CPU build of torch from $(TORCH_CPU); the package index may send 2.7 GB of CUDA libraries with it" >&2; \
 		$(BIN)/python -m pip install --quiet "$$torch"; \
 	fi
-	@$(BIN)/python -m pip install --no-compile -r envs/embedded.txt | $(PROGRESS)
+	@$(BIN)/python -m pip install -r envs/embedded.txt | $(PROGRESS)
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
