@@ -14,11 +14,11 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 34_950,
+    "code lines of Python": 34_951,
     "code lines of src": 14_118,
     "lines of src": 21_711,
     "lines of analysis": 5_461,
-    "lines of tests": 24_905,
+    "lines of tests": 24_906,
     "error branches of src": 235,
     "raise in src": 237,
     "rooms of src": 14,
