@@ -14,9 +14,9 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 34_951,
-    "code lines of src": 14_118,
-    "lines of src": 21_711,
+    "code lines of Python": 34_953,
+    "code lines of src": 14_120,
+    "lines of src": 21_716,
     "lines of analysis": 5_461,
     "lines of tests": 24_906,
     "error branches of src": 235,

@@ -49,9 +49,9 @@ class CPUPlatform(PlatformBase):
     def device_count(self) -> int:
         return 1
 
-    def synchronize(self, device_index: int | None = None) -> None: ...
+    def set_device(self, device_index: int) -> None: ...
 
-    set_device = synchronize
+    def synchronize(self, device_index: int | None = None) -> None: ...
 
     def manual_seed(self, seed: int) -> None:
         torch.manual_seed(seed)
@@ -61,8 +61,6 @@ class CPUPlatform(PlatformBase):
     def set_allocator_settings(self, settings: str) -> None: ...
 
     def empty_cache(self) -> None: ...
-
-    cudart = profiler_start = profiler_stop = empty_cache
 
     def get_device_capability(self, device_index: int = 0) -> tuple[None, None]:
         return None, None
@@ -82,6 +80,12 @@ class CPUPlatform(PlatformBase):
     def is_ipc_supported(self) -> bool:
         return False
 
+    def cudart(self) -> None: ...
+
     @contextmanager
     def nvtx_range(self, msg: str) -> Iterator[None]:
         yield
+
+    def profiler_start(self) -> None: ...
+
+    def profiler_stop(self) -> None: ...
