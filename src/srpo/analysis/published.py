@@ -173,16 +173,15 @@ def _check_finished(experiment: Experiment, runs: list[RunId], layout: Layout) -
 
 
 def _check_commits(commits: dict[RunId, str], layout: Layout) -> None:
-    """Methods are compared within a seed: there nothing but the method may differ."""
+    """Methods are compared within a model's seed: there nothing but the method may differ."""
     if "unknown" in commits.values():
         raise SrpoError(f"{layout.folder}: the runs' commit is unknown; train them in a git checkout")
-    for seed in sorted({run.seed for run in commits}):
-        counts = Counter(commit for run, commit in commits.items() if run.seed == seed)
+    for model, seed in sorted({(run.model, run.seed) for run in commits}):
+        counts = Counter(commit for run, commit in commits.items() if (run.model, run.seed) == (model, seed))
         if len(counts) > 1:
             listed = joined([f"{plural(count, 'run')} of {commit}" for commit, count in counts.most_common()])
-            raise SrpoError(
-                f"{layout.folder}: seed {seed} has runs of several commits: {listed}; delete the runs of all but one"
-            )
+            where = f"{layout.folder}: {model}, seed {seed}"
+            raise SrpoError(f"{where} has runs of several commits: {listed}; delete the runs of all but one")
 
 
 def _one_or_all(values: Iterable[Any]) -> Any:
@@ -241,7 +240,7 @@ def unpack(folder: Path, layout: Layout) -> None:
 
 
 def _restore(folder: Path, layout: Layout) -> set[Path]:
-    """Write what a published experiment has and the results folder lacks: whole seeds, other files one by one.
+    """Write what a published experiment has and the results folder lacks: whole seeds of a model, else one by one.
 
     A single run does not come back: who deleted it wants it trained again.
 
@@ -250,16 +249,21 @@ def _restore(folder: Path, layout: Layout) -> set[Path]:
     """
     check_checksums(folder)
     present = {path.parent for path in layout.found(layout.any_run.origin)}
-    seeds = {run.name for run in present}
+    seeds = {_seed_of(run) for run in present}
     for name, pattern in _places().items():
         keys = re.findall(r"{(\w+)}", str(pattern))
         found = read_published(folder, name) if name != "gaps" or (folder / f"{name}{_END}").exists() else []
         for values, rows in groupby(found, itemgetter(*keys)):  # older ones measured no gap
             key = dict(zip(keys, values if len(keys) > 1 else [values], strict=True))
             path = layout.folder / str(pattern).format(**key)
-            if path.parent.name in seeds or path.exists():
+            if _seed_of(path.parent) in seeds or path.exists():
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
             contents = [{name: value for name, value in row.items() if name not in key} for row in rows]
             path.write_text(_text(path, contents))
     return {path.parent for path in layout.found(layout.any_run.origin)} - present
+
+
+def _seed_of(run: Path) -> tuple[str, str]:
+    """The model and the seed of a run's folder, ``runs/MODEL/BENCHMARK/METHOD/seedN``."""
+    return run.parts[-4], run.name

@@ -167,7 +167,7 @@ def change_a_setting(results: Path) -> None:
         (change_a_setting, "training.weight_decay = 0.01, now 0.02; restore them, or delete it"),
         (
             lambda r: change(r / RUN / "run.yaml", "13707f0", "24708e1"),
-            "seed 1 has runs of several commits: 5 runs",
+            "miniature-tiny, seed 1 has runs of several commits: 5 runs",
         ),
         (lambda r: (r / RUN / "steps.jsonl").write_text(""), "steps.jsonl: not those of the run's "),
         (lambda r: change(r / RUN / "evaluation.json", '"seed": 1', '"seed": 2'), "evaluation.json: of another run, "),
