@@ -18,7 +18,7 @@ from scipy.special import expit
 from srpo.analysis.statistics.contrasts import Arm, contrast
 from srpo.analysis.statistics.cross_fit import selected_scores
 from srpo.analysis.statistics.deciding import ALPHA, holm
-from srpo.analysis.statistics.estimates import Estimate, Spread
+from srpo.analysis.statistics.estimates import Estimate
 
 SAMPLES = 16
 _GRID = np.random.default_rng(0).standard_normal((200_000, 2))
@@ -128,14 +128,12 @@ class Rates:
         return self.total / max(1, self.experiments)
 
 
-def null_difference(
-    rng: np.random.Generator, world: World, benchmarks: int, experiments: int, spread: Spread | None = None
-) -> Rates:
+def null_difference(rng: np.random.Generator, world: World, benchmarks: int, experiments: int) -> Rates:
     """Two methods of the same world: the true difference is 0."""
     rates = Rates()
     for _ in range(experiments):
         drawn = [world.questions_drawn(rng) for _ in range(benchmarks)]
-        arms = [[Arm(sign * world.method(rng, d), spread=spread) for sign in (1, -1)] for d in drawn]
+        arms = [[Arm(sign * world.method(rng, d)) for sign in (1, -1)] for d in drawn]
         rates.add(contrast(arms))
     return rates
 

@@ -176,7 +176,7 @@ def claim_row(finding: Finding, results: Results) -> dict[str, Any]:
         if estimate is not None and outcome.benchmarks > 1:
             rests_on.insert(0, f"its own interval on {outcome.holding} of {outcome.benchmarks} benchmarks")
         if estimate is not None and estimate.covers_runs:
-            unit, _, questions = estimate.meaning.removesuffix(", run SD").partition(" and ")
+            unit, _, questions = estimate.meaning.partition(" and ")
             rests_on.insert(0, f"over {plural(estimate.count, unit)}{' and the test questions' * bool(questions)}")
         model = results.experiment.models[outcome.model].title
         line = {"text": outcome.reason, "over": ""}

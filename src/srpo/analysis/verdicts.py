@@ -154,8 +154,7 @@ def _decided(outcome: Outcome, claim: Claim, results: Results) -> Outcome:
     """``outcome`` with its verdict; one that is not tested is unchanged.
 
     With one seed of a compared method nothing is decided, however clear the interval is. Training runs differ, and one
-    run does not show by how much. An interval that is widened by the spread of other methods' runs assumes that this
-    method varies as they do.
+    run does not show by how much.
     """
     estimate = outcome.estimate
     if estimate is None or outcome.reason:

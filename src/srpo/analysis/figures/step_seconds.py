@@ -17,7 +17,7 @@ TITLE = "Mean seconds per training step (the paper's figure 4b)"
 CAPTION = (
     "Seconds per step of the training clock by phase; measured ones where the clock is calibrated. Averaged over "
     "the steps up to each budget, and over the benchmarks on which every method has reached it or has ended. Bars: "
-    "95 % intervals over training seeds; a method with one seed has the spread of the others."
+    "95 % intervals over training seeds; a method with one seed has none."
 )
 
 SECONDS = {"step_seconds": "step_seconds", **{phase: f"phase_seconds/{phase}" for phase in PHASES}}

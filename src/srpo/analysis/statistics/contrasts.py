@@ -16,8 +16,7 @@ certain than its count says, so its degrees of freedom shrink with the kurtosis;
 (not of a difference) is Wilson's with an effective number of questions, as for proportions of a survey (Korn and
 Graubard 1998; Dean and Pagano 2015), and so stays within 0 and 100 %.
 
-With one run of a method V_runs is unknown: the interval covers other questions only, unless the spread of other
-methods' runs replaces it. That assumes that the method varies as they do, so no claim is decided on it
+With one run of a method V_runs is unknown: the interval covers other questions only, and no claim is decided on it
 (``Estimate.several_seeds``).
 
 If seed s of every method starts from base model s, the differences of one base model are one run of a single method,
@@ -28,14 +27,12 @@ because two or three base models may vary too little by chance) the largest p-va
 ``bench/coverage.csv`` has the coverage.
 """
 
-import itertools
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from srpo.analysis.statistics.estimates import Estimate, SamplingUnit, Spread, Variance
+from srpo.analysis.statistics.estimates import Estimate, SamplingUnit, Variance
 
 MIN_QUESTIONS = 8
 """Minimum number of questions, over all benchmarks, for an interval over questions."""
@@ -58,12 +55,10 @@ class Arm:
     Attributes:
         values: seeds x questions, multiplied by the weight; one column if the number has no questions.
         fixed: whether there is no training run, as for a base model; then it adds no spread of runs.
-        spread: between runs; used only if there is one run.
     """
 
     values: np.ndarray
     fixed: bool = False
-    spread: Spread | None = None
 
 
 # ---------------------------------------------------------------- the contrast
@@ -87,16 +82,14 @@ def contrast(
     runs = min((len(arm.values) for arm in sampled), default=0)
     several, count = runs > 1, sum(map(len, by_question))
     over: SamplingUnit = "question"
-    alone = [arm.spread for arm in sampled if len(arm.values) == 1]
-    spread = alone[0] if alone and None not in alone else None
-    if questions == 1 and not several and spread is None:
+    if questions == 1 and not several:
         return Estimate(value, reason="one run, and no questions to draw from")
-    if several or questions == 1:
+    if several:
         over, count = ("seed and question" if questions > 1 else "seed"), runs
     paired = paired and several
     if reason := _too_little(by_question) if questions > 1 else "":
         return Estimate(value, over, count, reason=reason, paired=paired)
-    variance = _variance(strata, spread is not None, bounds)
+    variance = _variance(strata, bounds)
     found = [variance]
     if paired:
         found = _with_base_models(variance, [arms[0].values.mean(axis=1) for arms in strata])
@@ -107,7 +100,7 @@ def contrast(
     if bounds is not None and not bounds[0] < value < bounds[1]:
         return Estimate(value, over, count, reason="every score is 0 or 100 %", paired=paired)
     further = tuple(each for each in others if each[0])
-    return Estimate(value, over, count, error, dof, further, bounds, spread, paired=paired)
+    return Estimate(value, over, count, error, dof, further, bounds, paired=paired)
 
 
 def _too_little(by_question: list[np.ndarray]) -> str:
@@ -118,11 +111,10 @@ def _too_little(by_question: list[np.ndarray]) -> str:
     return "every question gives the same value" if not any(map(np.ptp, by_question)) else ""
 
 
-def _variance(strata: Sequence[Sequence[Arm]], use_spread: bool, bounds: tuple[float, float] | None) -> Variance:
+def _variance(strata: Sequence[Sequence[Arm]], bounds: tuple[float, float] | None) -> Variance:
     """The parts of the variance of the mean over ``strata``; benchmarks are independent."""
     questions: list[tuple[float, float]] = []
     runs: list[tuple[float, int]] = []
-    added: list[tuple[float, float]] = []
     both, scale = 0.0, 1 / len(strata) ** 2
     for arms in strata:
         scores = np.sum([arm.values.mean(axis=0) for arm in arms], axis=0)
@@ -134,9 +126,7 @@ def _variance(strata: Sequence[Sequence[Arm]], use_spread: bool, bounds: tuple[f
             if seeds > 1 and not arm.fixed:
                 runs.append((scale * arm.values.mean(axis=1).var(ddof=1) / seeds, seeds))
                 both += scale * _residual_variance(arm.values) / (seeds * size)
-            elif use_spread and arm.spread is not None:
-                added.append((scale * arm.spread.sd**2, arm.spread.dof))
-    return Variance(questions, runs, both, added)
+    return Variance(questions, runs, both)
 
 
 def _with_base_models(variance: Variance, means: Sequence[np.ndarray]) -> list[Variance]:
@@ -208,11 +198,8 @@ def combine(
     found = _runs(values, terms, benchmarks, paired)
     if not found or len(found) < len(benchmarks):
         return None
-    alone = any(len(runs) == 1 and method not in fixed for arms in found.values() for method, runs in arms.items())
-    spreads = {method: _spread(values, of, paired) for method, of in _by_method(terms).items()} if alone else {}
     strata = [
-        [Arm(np.array([*runs.values()]), method in fixed, spreads.get(method)) for method, runs in arms.items()]
-        for arms in found.values()
+        [Arm(np.array([*runs.values()]), method in fixed) for method, runs in arms.items()] for arms in found.values()
     ]
     estimate = contrast(strata, bounds if mean else None, paired)
     if bounds is None or mean:
@@ -268,37 +255,3 @@ def _weighted(values: Values, benchmark: str, method: str, weights: Mapping[str,
         return {}
     zero = np.zeros(1)
     return {seed: sum((weight * found[when][seed] for when, weight in weights.items()), zero) for seed in seeds}
-
-
-def _spread(values: Values, weights: Mapping[str, float], paired: bool) -> Spread | None:
-    """The spread between runs of the same quantity, pooled over the methods and benchmarks with several runs.
-
-    If ``paired``, it is that of the differences of two methods by base model over the root of 2: what is left varies
-    with the run.
-    """
-    by_benchmark: dict[str, list[Runs]] = {}
-    for benchmark, method in dict.fromkeys((benchmark, method) for benchmark, method, _ in values):
-        if runs := _weighted(values, benchmark, method, weights):
-            by_benchmark.setdefault(benchmark, []).append(runs)
-    arms = [runs for arms in by_benchmark.values() for runs in arms]
-    if paired:
-        pairs = [pair for arms in by_benchmark.values() for pair in itertools.pairwise(arms)]
-        arms = [
-            {s: (one[s] - other[s]) / math.sqrt(2) for s in _shared([one, other]) if len(one[s]) == len(other[s])}
-            for one, other in pairs
-        ]
-    return run_spread([np.array([*runs.values()]) for runs in arms if len({*map(len, runs.values())}) == 1])
-
-
-def run_spread(arms: Sequence[np.ndarray]) -> Spread | None:
-    """The pooled spread of runs (each arm: seeds x questions); None if no arm has several seeds."""
-    several = [values for values in arms if len(values) > 1]
-    if not several:
-        return None
-    dof = np.array([len(values) - 1 for values in several])
-    raw = np.array([values.mean(axis=1).var(ddof=1) for values in several])
-    noise = np.array([_residual_variance(values) / values.shape[1] for values in several])
-    total = float(dof @ raw)
-    # Satterthwaite: arms whose runs vary most count most, so there are fewer degrees of freedom than runs
-    effective = total**2 / float(dof @ raw**2) if total else float(dof.sum())
-    return Spread(math.sqrt(max(0.0, float(np.average(raw - noise, weights=dof)))), effective)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from scipy import special
 
@@ -16,13 +16,6 @@ PERCENT = (0.0, 100.0)
 SamplingUnit = Literal["seed and question", "question", "seed", "run", "benchmark", "none"]
 
 
-class Spread(NamedTuple):
-    """The standard deviation of a run's mean between runs, without the noise of samples, and its degrees of freedom."""
-
-    sd: float
-    dof: float
-
-
 @dataclass(frozen=True)
 class Variance:
     """Parts of the variance of a mean over crossed runs and questions, in the unit of the values squared.
@@ -31,27 +24,21 @@ class Variance:
         questions: variance over questions of each benchmark's contrast, with its degrees of freedom.
         runs: variance over runs of each mean, with the number of runs (or base models).
         both: the part that both contain.
-        added: variances of runs that were measured on other methods, with their degrees of freedom.
     """
 
     questions: Sequence[tuple[float, float]]
     runs: Sequence[tuple[float, int]]
     both: float
-    added: Sequence[tuple[float, float]] = ()
 
     def error(self) -> tuple[float, float]:
         """Standard error, and its degrees of freedom (Satterthwaite); 0 and NaN if nothing varies."""
         over_questions = sum(variance for variance, _ in self.questions)
         over_runs = sum(variance for variance, _ in self.runs)
-        borrowed = sum(variance for variance, _ in self.added)
-        variance = max(over_questions + over_runs - self.both, over_questions, over_runs) + borrowed
+        variance = max(over_questions + over_runs - self.both, over_questions, over_runs)
         if variance == 0:
             return 0.0, math.nan
-        terms = [*self.questions, *((term, number - 1) for term, number in self.runs), *self.added]
-        # A spread that several arms share is one estimate: its terms are added before they are squared.
+        terms = [*self.questions, *((term, number - 1) for term, number in self.runs)]
         squared = sum(term**2 / dof for term, dof in terms)
-        if self.added:
-            squared += (borrowed**2 - sum(term**2 for term, _ in self.added)) / self.added[0][1]
         return math.sqrt(variance), max(1.0, variance**2 / squared)
 
     def half_width(self, level: float = LEVEL) -> float:
@@ -72,7 +59,6 @@ class Estimate:
         others: further estimates of the two. The largest p-value of all counts, and so the widest interval.
         bounds: least and largest possible value of a mean score; None for a difference.
         limits: least and largest possible value of a difference, where its interval ends.
-        spread: the spread between runs that was measured on other methods, if it is used.
         reason: why there is no interval.
         paired: whether the sampling unit of the runs is the base model, which every method starts from.
     """
@@ -84,7 +70,6 @@ class Estimate:
     dof: float = math.nan
     others: tuple[tuple[float, float], ...] = ()
     bounds: tuple[float, float] | None = None
-    spread: Spread | None = None
     reason: str = ""
     paired: bool = False
     limits: tuple[float, float] = (-math.inf, math.inf)
@@ -97,18 +82,17 @@ class Estimate:
     @property
     def several_seeds(self) -> bool:
         """Whether every method has several training seeds, so that its own runs say how much they differ."""
-        return self.sampling_unit in ("seed and question", "seed", "run") and self.spread is None
+        return self.sampling_unit in ("seed and question", "seed", "run")
 
     @property
     def covers_runs(self) -> bool:
         """Whether the interval says something about other runs, and not about other questions alone."""
-        return self.has_interval and (self.several_seeds or self.spread is not None)
+        return self.has_interval and self.several_seeds
 
     @property
     def meaning(self) -> str:
-        """The sampling unit; ``base model`` for a paired contrast, ``run SD`` if other methods' runs measured it."""
-        sampled = self.sampling_unit.replace("seed", "base model") if self.paired else self.sampling_unit
-        return f"{sampled}, run SD" if self.spread is not None and self.has_interval else sampled
+        """The sampling unit; ``base model`` for a paired contrast."""
+        return self.sampling_unit.replace("seed", "base model") if self.paired else self.sampling_unit
 
     @property
     def low(self) -> float:

@@ -93,9 +93,6 @@ _UNITS = {
     "run, other questions and samples)",
     "base model": "over base models and their training runs (another base model, another run)",
     "seed": "over training seeds (another run)",
-    "seed, run SD": "over training seeds, with the spread of the methods with several (another run)",
-    "question, run SD": "over test questions, widened by the spread between training seeds of the methods with several "
-    "(another run, other questions and samples)",
     "question": "over test questions (other questions and samples, the same training run)",
 }
 

@@ -72,15 +72,6 @@ def one_seed_of(method, benchmark=None):
     return lambda run: run.seed == 1 or run.method != method or benchmark not in (None, run.benchmark)
 
 
-def test_one_seed_is_widened_by_the_spread_of_other_methods_seeds_and_says_so(tmp_path):
-    results = results_of(tmp_path, Null(gain=(("srpo", 12.0),)), run_exists=one_seed_of("srpo"))
-    found = {finding.claim.id: finding for finding in findings(results)}
-    (outcome,) = found["srpo_over_grpo_last"].outcomes
-    assert outcome.estimate.spread.sd == pytest.approx(2.0, abs=1.0)
-    assert 5 < outcome.estimate.spread.dof < 20  # ten cells of three seeds, unequal by chance
-    assert outcome.estimate.meaning == "question, run SD"
-
-
 @pytest.mark.parametrize(
     ("gain", "several", "side"), [(12.0, "holds", "satisfies"), (-12.0, "does not hold", "violates")]
 )

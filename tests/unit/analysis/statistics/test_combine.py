@@ -56,18 +56,3 @@ def test_the_untrained_model_is_paired_with_its_own_runs():
     found = combine(values(RUNS), terms, ["x"], paired=True)
     assert found.value == pytest.approx(20, abs=1)
     assert found.count == 3
-
-
-def test_one_base_model_borrows_the_spread_of_runs_without_that_of_base_models():
-    """Base models are ten points apart; each run of one base model has its own effect, of SD 3."""
-    room = np.random.default_rng(2)
-    runs = {
-        (n, m): {s: QUESTIONS + 10 * s + room.normal(0, 3) + room.normal(0, 1, 20) for s in range(60)}
-        for n in ("x", "y")
-        for m in ("a", "b")
-    } | {(n, "c"): {1: QUESTIONS + room.normal(5, 1, 20)} for n in ("x", "y")}
-    terms = {("c", "last"): 1.0, ("a", "last"): -1.0}
-    found, apart = (combine(values(runs), terms, ["x", "y"], paired=paired) for paired in (True, False))
-    assert found.spread.sd == pytest.approx(3, abs=0.4)
-    assert apart.spread.sd > 100
-    assert (found.count, found.several_seeds) == (40, False)

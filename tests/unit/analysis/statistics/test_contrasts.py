@@ -8,9 +8,9 @@ import pytest
 from made_up_scores import PairedWorld, World, level, null_difference, paired_nulls
 from scipy import stats
 
-from srpo.analysis.statistics.contrasts import Arm, contrast, run_spread
+from srpo.analysis.statistics.contrasts import Arm, contrast
 from srpo.analysis.statistics.deciding import over_benchmarks
-from srpo.analysis.statistics.estimates import Estimate, Spread
+from srpo.analysis.statistics.estimates import Estimate
 
 EXPERIMENTS = 200
 
@@ -42,45 +42,11 @@ def test_one_seed_covers_other_questions_and_not_other_runs(benchmarks):
     assert wobbling.false_above > 15
 
 
-@pytest.mark.parametrize("benchmarks", [1, 5])
-@pytest.mark.parametrize("run_sd", [1.0, 4.0])
-def test_one_seed_with_a_measured_spread_of_runs_covers_both(benchmarks, run_sd):
-    world = World(questions=50, taste=1.0, run_sd=run_sd)
-    assert right(null_difference(rng(2), world, benchmarks, EXPERIMENTS, Spread(run_sd, 10)))
-
-
-def test_a_spread_measured_on_methods_that_vary_less_covers_too_little():
-    """Why one seed decides no claim, even where its interval is widened."""
-    world = World(questions=210, taste=1.0, run_sd=4.0)
-    rates = null_difference(rng(13), world, 5, EXPERIMENTS, Spread(2.0, 10))
-    assert rates.coverage < 90
-    assert rates.false_above > 6
-
-
 @pytest.mark.parametrize(("questions", "mean", "seeds"), [(10, 0.95, 1), (20, 0.99, 1), (50, 0.95, 3), (50, 0.99, 1)])
 def test_near_the_ceiling_and_with_few_questions_intervals_cover_or_are_not_given(questions, mean, seeds):
     world = World(mean=mean, questions=questions, seeds=seeds, taste=0.5, run_sd=1.0 if seeds > 1 else 0.0)
     assert right(null_difference(rng(3, questions), world, 1, EXPERIMENTS), most=100)
     assert right(level(rng(4, questions), replace(world, run_sd=0.0), 1, EXPERIMENTS), most=100)
-
-
-def test_the_spread_of_runs_is_recovered():
-    generator = rng(5)
-    world = World(questions=100, seeds=5, run_sd=3.0)
-    arms = [world.method(generator, world.questions_drawn(generator)) for _ in range(60)]
-    assert run_spread(arms).sd == pytest.approx(3.0, abs=0.4)
-    assert 100 < run_spread(arms).dof < 240  # plugged-in variances differ by chance, which costs degrees of freedom
-    assert run_spread([arms[0][:1]]) is None
-
-
-def test_the_degrees_of_freedom_of_a_spread_are_those_of_the_cells_that_vary():
-    """Four cells that do not vary and one that does know as much as the one: 2 degrees of freedom of 10."""
-    still = np.full((3, 1), 50.0) + np.array([[0.0], [1e-6], [-1e-6]])
-    moving = np.array([[40.0], [50.0], [60.0]])
-    spread = run_spread([still, still, still, still, moving])
-    assert spread.dof == pytest.approx(2)
-    assert spread.sd == pytest.approx(10 / math.sqrt(5))
-    assert run_spread([moving] * 5).dof == pytest.approx(10)
 
 
 # ---------------------------------------------------------------- paired by base model
@@ -216,33 +182,17 @@ def test_p_values_agree_with_the_interval_of_a_difference():
     assert estimate.p_below(high) == pytest.approx(0.05)
 
 
-def test_a_borrowed_spread_widens_one_seed_and_is_named():
-    values = World().method(rng(8), World().questions_drawn(rng(9)))
-    spread = Spread(3.0, 8)
-    without, widened = contrast([[Arm(values)]]), contrast([[Arm(values, spread=spread)]])
-    assert widened.error**2 == pytest.approx(without.error**2 + 9)
-    assert widened.meaning == "question, run SD"
-    assert widened.spread is spread
-    three = np.vstack([values, values + 1, values - 1])
-    assert contrast([[Arm(three, spread=spread)]]).spread is None
-
-
 def test_one_method_with_one_seed_is_enough_for_not_having_several():
     generator = rng(10)
     world = World(seeds=3)
     questions = world.questions_drawn(generator)
     three, one = world.method(generator, questions), -replace(world, seeds=1).method(generator, questions)
-    spread = Spread(1, 4)
-    for arms in ([Arm(three), Arm(one)], [Arm(three, spread=spread), Arm(one)]):
-        assert (contrast([arms]).meaning, contrast([arms]).several_seeds) == ("question", False)
-    widened = contrast([[Arm(three), Arm(one, spread=spread)]])
-    assert (widened.meaning, widened.several_seeds) == ("question, run SD", False)
-    on_another_benchmark = contrast([[Arm(three), Arm(-three)], [Arm(three), Arm(one, spread=spread)]])
+    mixed = contrast([[Arm(three), Arm(one)]])
+    assert (mixed.meaning, mixed.several_seeds) == ("question", False)
+    on_another_benchmark = contrast([[Arm(three), Arm(-three)], [Arm(three), Arm(one)]])
     assert not on_another_benchmark.several_seeds
-    without_questions = contrast([[Arm(three[:, :1]), Arm(one[:, :1], spread=spread)]])
-    assert (without_questions.meaning, without_questions.several_seeds) == ("seed, run SD", False)
+    assert not contrast([[Arm(three[:, :1]), Arm(one[:, :1])]]).has_interval
     assert contrast([[Arm(three), Arm(one, fixed=True)]]).several_seeds
-    assert contrast([[Arm(three), Arm(-three, spread=spread)]]).several_seeds
 
 
 # ---------------------------------------------------------------- nothing from nothing
