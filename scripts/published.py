@@ -16,7 +16,8 @@ over several lines. Kinds:
     figure NAME FIGURE      a figure of the report, drawn as docs/NAME-FIGURE.svg, light and dark
     TABLE NAME              any other table of the report, e.g. ``table2``
     specifications NAMES    every SRPO minus GRPO of experiments, of the search and of others, drawn, and as CSV
-    doses NAME              gaps, differences and collapses by dose, with the same base models at 60 %
+    doses NAME              gaps, scores, differences and collapses by dose, with a picture
+    gap_or_dose NAME        which of the two tells SRPO minus GRPO better
 
 NAME is a folder of ``published/``; while there is none, a block says so. A test refuses an interval outside of a block:
 its numbers have no file.
@@ -37,7 +38,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import gaps
+import doses as numbers_of
 import matplotlib as mpl
 import specifications as curves
 import yaml
@@ -64,6 +65,7 @@ ALL_TABLES = [*COST_TABLES, *(table for section in all_sections() for table in s
 BLOCK = re.compile(r"(<!-- srpo (\w+) ([^>]*?) -->)(.*?)(<!-- end -->)", re.DOTALL)
 PICTURES: dict[Path, tuple[str, Callable[[], None]]] = {}
 """Pictures of the blocks: the checksum of their numbers, and what draws them."""
+METHODS = ("grpo", "sdpo", "srpo")
 FILES: dict[Path, str] = {}
 """Files of numbers beside the pages."""
 
@@ -108,23 +110,18 @@ def filled(text: str, page: Path) -> str:
 
 
 @cache
-def results_of(name: str, like: str = "") -> Results:
-    """The results of a published experiment, or of those of its runs that have another's benchmarks and seeds."""
+def results_of(name: str) -> Results:
+    """The results of a published experiment."""
     with tempfile.TemporaryDirectory() as copy:
         layout = Layout(Path(copy))
         unpack(ROOT / "published" / name, layout)
-        if like:
-            narrow = read_yaml(layout.experiment)
-            (of,) = read_yaml(Layout(ROOT / "published" / like).experiment)["matrix"]
-            narrow["matrix"] = [b | {key: of[key] for key in ("benchmarks", "seeds")} for b in narrow["matrix"]]
-            layout.experiment.write_text(yaml.safe_dump(narrow, sort_keys=False))
         return load_results(layout.folder)
 
 
 @cache
-def rows_of(name: str, *like: str) -> dict[str, dict[str, Any]]:
+def rows_of(name: str) -> dict[str, dict[str, Any]]:
     """The report's row of each claim."""
-    results = results_of(name, *like)  # the same arguments as elsewhere: of others the cache would not know
+    results = results_of(name)
     return {finding.claim.id: claim_row(finding, results) for finding in findings(results)}
 
 
@@ -210,27 +207,33 @@ def specifications(*names: str) -> str:
     return f"{drawn}\n\nThe numbers: [specifications.csv](docs/{path.name})"
 
 
-def doses(name: str, other: str) -> str:
-    gap = gaps.dosed(gaps.read(), name).groupby(["dose", "benchmark"])["gap"].mean().unstack()
-    head = ["dose", *(f"gap, {each}" for each in gap), "untrained; SRPO, and at its end"]
-    head += ["SRPO - GRPO", "SRPO - SDPO", "GRPO - SDPO", "collapsed"]
-    claims, rows = ("srpo_over_grpo_last", "srpo_over_sdpo_last", "grpo_overtakes_sdpo"), []
-    for of in ((name,), (other, name)):
-        results = results_of(*of)
-        srpo = ("srpo", [*results.budget_seconds][-1])
-        shown = [((BASE, BASE), "resampled"), (srpo, results.deciding), (srpo, "end")]
-        views = make_table("collapses", results).shown
-        counts = [re.split(", | \\[", texts[0])[0] for view in views for _, texts in view.rows if texts]
-        for i, lines in enumerate(zip(*(rows_of(*of)[claim]["here"] for claim in claims), strict=True)):
-            differences = [line["text"].replace(" points", "") for line in lines]
-            model = [*results.experiment.models][i]
-            over = results.benchmarks(model)
-            values = [results.estimate(model, {term: 1.0}, over, score) for term, score in shown]
-            untrained, *scores = [f"{value.value:.0f}" for value in values if value]
-            rows.append([f"{untrained}; {', '.join(scores)}", *differences, "; ".join(counts[3 * i : 3 * i + 3])])
-    means = zip(gap.index, gap.to_numpy(), rows, strict=True)
-    lines = [[f"{dose:.0f} %", *(f"{each:+.0f}" for each in of), *row] for dose, of, row in means]
-    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines))
+def doses(name: str) -> str:
+    results = results_of(name)
+    rows, pairs = numbers_of.by_dose(results), numbers_of.pairs(results)
+    names = [*numbers_of.CLAIMS.values()]
+    lines = [["dose", "gap", "untrained; GRPO, SDPO, SRPO", *names, "collapsed"], ["---"] * 7]
+    for dose, of in rows.groupby("dose"):
+        model = of["model"].iloc[0]
+        scores = [numbers_of.score(results, model, method) for method in (BASE, *METHODS)]
+        untrained, *ends = [f"{score:.0f}" for score in scores]
+        shown = of.set_index("difference").loc[names]
+        texts = [f"{e.value:+.1f} [{e.low:+.1f}, {e.high:+.1f}], {e.verdict}" for e in shown.itertuples()]
+        gap = pairs.loc[pairs["dose"] == dose, "gap"].mean()
+        fallen = results.run_ends.query("model == @model").groupby("method")["collapsed"].sum()[[*METHODS]]
+        counts = ", ".join(map(str, fallen))
+        lines.append([f"{dose:.0f} %", f"{gap:+.0f}", f"{untrained}; {', '.join(ends)}", *texts, counts])
+    drawn = picture("When does routing help?", name, figure_csv(pairs), partial(numbers_of.draw, rows, pairs))
+    return f"{drawn}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def gap_or_dose(name: str) -> str:
+    pairs = numbers_of.pairs(results_of(name))
+    told, (by_gap, by_dose, count) = numbers_of.told(pairs), numbers_of.signs(pairs)
+    lead = f"{told.lead:+.2f} [{told.low:+.2f}, {told.high:+.2f}]"
+    return (
+        f"{told.gap:.2f} for the gap, {told.dose:.2f} for the dose, {lead} for the first minus the second. The "
+        f"difference has the sign of the gap in {by_gap} of {count} pairs, and the sign of its dose's mean in {by_dose}"
+    )
 
 
 def decided(name: str, one: str, other: str) -> str:
@@ -286,6 +289,7 @@ KINDS: dict[str, Callable[..., str]] = {
         figure,
         specifications,
         doses,
+        gap_or_dose,
     )
 }
 

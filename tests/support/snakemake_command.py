@@ -50,9 +50,10 @@ def start(
 ) -> subprocess.Popen[str]:
     """Start Snakemake in ``folder``, where its own ``.snakemake`` and ``results`` go; ``path`` is searched first.
 
-    Its processes are a group, as those that a terminal starts.
+    Its processes are a group, as those that a terminal starts. At its end Snakemake waits a second, not the profile's.
     """
-    command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder, *arguments]
+    command = [sys.executable, "-m", "snakemake", "--snakefile", ROOT / "Snakefile", "--directory", folder]
+    command += ["--max-jobs-per-timespan", "1000/1s", *arguments]
     search = [str(folder) for folder in (path, Path(sys.executable).parent) if folder]
     environment = {**os.environ, "PATH": os.pathsep.join([*search, os.environ["PATH"]])}
     return subprocess.Popen(

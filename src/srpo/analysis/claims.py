@@ -127,8 +127,6 @@ class Claim(Config):
         kind: ``primary`` claims are decided together. A ``check`` is fulfilled by any method that learns; it shows
             that the runs are sound, and is no verdict on the paper.
         block: the part of the report that shows it; ``questions`` are ours, and decided together, too.
-        at_equal_settings: the id of the claim that this one is if an experiment lacks its control, but that claim's
-            methods have the same learning rate and updates per batch.
     """
 
     id: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
@@ -141,7 +139,6 @@ class Claim(Config):
     block: Block = "mechanism"
     kind: Literal["primary", "exploratory", "check"] = "exploratory"
     given: Given | None = None
-    at_equal_settings: str | None = None
 
     @property
     def primary(self) -> bool:
@@ -177,6 +174,4 @@ def load_claims(path: Path = CLAIMS) -> tuple[Claim, ...]:
     ids = [claim.id for claim in claims]
     if len(set(ids)) < len(ids):
         raise SrpoError(f"{path}: two claims share an id: {', '.join(sorted({i for i in ids if ids.count(i) > 1}))}")
-    if unknown := [claim for claim in claims if claim.at_equal_settings not in (None, *ids)]:
-        raise SrpoError(f"{path}: {unknown[0].id}.at_equal_settings: {unknown[0].at_equal_settings} is no claim's id")
     return claims

@@ -1,7 +1,7 @@
 """Would self-distillation help? The gap between self-teacher and student before any training, and what it predicts.
 
 "A Predictive Law for On-Policy Self-Distillation" (arXiv 2605.30070): the final gain is linear in the teacher's
-accuracy minus the student's before training. We know its slope, and how its authors measure, second-hand.
+accuracy minus the student's before training. In our toys the gap did not predict what SDPO gained.
 """
 
 from __future__ import annotations
@@ -17,17 +17,6 @@ from srpo.analysis.statistics.estimates import PERCENT, Estimate
 if TYPE_CHECKING:  # tables need no torch
     from srpo.training.self_teacher import GapSamples
 
-SLOPE = 1.5
-"""Points of final gain per point of gap: Qwen3 from 0.6B to 8B; .66 for Olmo-3-7B."""
-
-MISS = 83.0
-"""Points from the law's gain to SDPO's: half a 95 % prediction interval, of 64 pairs of our toys (bench/gap.csv)."""
-
-LAW = (
-    f"By the law (arXiv 2605.30070) the gain is {SLOPE:g} times the gap over all rollouts, of which only the wrong "
-    "ones with a sibling are shown it. This is no forecast: its 95 % interval, from 64 pairs of our toys, reaches "
-    f"{MISS:.0f} points to each side, within what is possible."
-)
 COPIES = (
     "A teacher that copies the answer of a foreign solution has a large gap whatever there is to learn. Our toys' "
     "teachers copy, and their gaps did not predict what SDPO gained (docs/results.md)."
@@ -49,7 +38,6 @@ TITLES = {
     "response_copied_sibling": "sibling copied word for word",
     "answer_copied_foreign": "answer of the foreign one copied",
     "response_copied_foreign": "foreign one copied word for word",
-    "expected_gain": "gain by the published law",
 }
 
 
@@ -57,9 +45,7 @@ def gap_estimates(samples: GapSamples) -> dict[str, Estimate]:
     """All numbers, in percent or in points, by their keys in ``TITLES``, with intervals over other questions.
 
     Teacher and student are compared on the same questions. What needs a question with a correct sibling is absent if
-    there is none. ``expected_gain`` is over all rollouts, as the law's authors measure: one that is right, or has no
-    sibling, keeps its prompt and so its accuracy. Its interval does not know how far gains are from the law
-    (:func:`forecast` does).
+    there is none.
     """
     rollouts = samples.rollouts
     right = rollouts.mean(axis=1)
@@ -81,9 +67,6 @@ def gap_estimates(samples: GapSamples) -> dict[str, Estimate]:
         if arm != "masked":
             found[f"answer_copied_{arm}"] = _share(samples.answer_copied[arm].mean(axis=1))
             found[f"response_copied_{arm}"] = _share(samples.response_copied[arm].mean(axis=1))
-    change = np.zeros(len(rollouts))
-    change[samples.shown] = (1 - right[samples.shown]) * (samples.teacher["sibling"].mean(axis=1) - student)
-    found["expected_gain"] = contrast([[_arm(SLOPE * change)]])
     return {key: found[key] for key in TITLES if key in found}
 
 
@@ -113,16 +96,6 @@ def sign(low: float | None, high: float | None) -> str:
     return "may help" if low > 0 else "hurts" if high < 0 else "cannot tell"
 
 
-def forecast(gain: float, student: float) -> tuple[float, float]:
-    """The ends of a prediction interval of SDPO's gain, in points: ``MISS`` to each side, within 0 and 100 % right.
-
-    Args:
-        gain: by the law, points.
-        student: the untrained model, percent.
-    """
-    return max(gain - MISS, -student), min(gain + MISS, 100 - student)
-
-
 def verdict(found: dict[str, Estimate]) -> str:
     """What the gaps say: each is judged by its interval against 0; and how many groups can be learnt from."""
     if "gap" not in found:
@@ -142,17 +115,12 @@ def gap_text(found: dict[str, Estimate], title: str) -> str:
     """The numbers as a small table for a terminal, and what they rest on."""
     lines = [f"{title}, in %", "", f"{'':38}{'':>8}   95 % interval over questions"]
     for key, estimate in found.items():
-        sign = "+" if key.startswith("gap") or key == "expected_gain" else ""
-        if key == "expected_gain":
-            low, high = forecast(estimate.value, found["student"].value)
-            ends = f"[{low:+.1f}, {high:+.1f}]"
-        elif estimate.has_interval:
+        sign, ends = "+" if key.startswith("gap") else "", estimate.reason
+        if estimate.has_interval:
             ends = f"[{estimate.low:{sign}.1f}, {estimate.high:{sign}.1f}]"
-        else:
-            ends = estimate.reason
         lines.append(f"{TITLES[key]:38}{estimate.value:{sign or '-'}8.1f}   {ends}")
-    read = [text for key, text in (("expected_gain", LAW), ("answer_copied_foreign", COPIES)) if key in found]
-    return "\n".join([*lines, *(f"\n{textwrap.fill(text, 100)}" for text in read)])
+    read = [f"\n{textwrap.fill(COPIES, 100)}"] if "answer_copied_foreign" in found else []
+    return "\n".join([*lines, *read])
 
 
 def as_json(samples: GapSamples, found: dict[str, Estimate]) -> dict[str, Any]:
@@ -165,7 +133,6 @@ def as_json(samples: GapSamples, found: dict[str, Estimate]) -> dict[str, Any]:
         "questions": len(samples.rollouts),
         "questions_with_sibling": len(samples.shown),
         "samples": samples.rollouts.shape[1],
-        "slope": SLOPE,
         "estimates": {
             key: {"value": float(e.value), "low": end(e.low), "high": end(e.high)} for key, e in found.items()
         },

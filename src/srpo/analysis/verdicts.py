@@ -14,7 +14,6 @@ from srpo.analysis.results import BASE, Results, RunKey
 from srpo.analysis.statistics.contrasts import Terms, Values, available, combine
 from srpo.analysis.statistics.deciding import ALPHA, Proportion, Ratio, Smallest, holm, over_benchmarks
 from srpo.analysis.statistics.estimates import PERCENT, Estimate
-from srpo.ground.text import joined
 
 Verdict = Literal["holds", "suggestive", "does not hold", "undecided", "one seed", "not testable here", "not tested"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
@@ -119,7 +118,7 @@ def _of_model(results: Results, model: str, claims: tuple[Claim, ...]) -> list[O
     outcomes: list[Outcome] = []
     told: dict[tuple, str] = {}  # from a claim's number to its statement
     for claim in claims:
-        outcome = _at_equal_settings(claim, claims, results, model) or _measured(claim, results, model)
+        outcome = _measured(claim, results, model)
         if outcome.estimate is not None and not claim.ours:
             number = _number(claim.quantity, results)
             if number in told:
@@ -191,20 +190,6 @@ def _not_given(given: Given, claim: Claim, results: Results, outcome: Outcome) -
 
 
 # ---------------------------------------------------------------- the numbers
-
-
-def _at_equal_settings(claim: Claim, claims: Sequence[Claim], results: Results, model: str) -> Outcome | None:
-    """The outcome of a claim with a control that the methods do not need here; None for another one."""
-    other = next((each for each in claims if each.id == claim.at_equal_settings), None)
-    plan, methods = results.plans[model], results.experiment.methods
-    if other is None or all(method in plan for _, method, _ in claim.quantity.terms):
-        return None
-    pair = [method for _, method, _ in other.quantity.terms]
-    if not {*pair} <= {*plan} or len({(methods[m].learning_rate, methods[m].mini_batch_questions) for m in pair}) > 1:
-        return None
-    named = joined([results.method_title(method) for method in pair])
-    reason = f'{named} have the same learning rate and updates per batch here: this is "{other.statement}"'
-    return Outcome(model, "not tested", reason=reason, same_as=other.statement)
 
 
 def _measured(claim: Claim, results: Results, model: str) -> Outcome:

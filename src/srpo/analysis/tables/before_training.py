@@ -1,4 +1,4 @@
-"""Before training: what the gap of self-teacher and student says of each base model, and what its runs gained."""
+"""Before training: the gap of self-teacher and student of each base model, and what its runs gained."""
 
 import math
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from srpo.analysis.gap import LAW, SENTENCES, forecast, sign
+from srpo.analysis.gap import SENTENCES, sign
 from srpo.analysis.results import BASE, SCORE_TITLES, Results, estimate_columns, records
 from srpo.analysis.statistics.contrasts import Arm, contrast
 from srpo.analysis.statistics.estimates import Estimate
@@ -22,29 +22,28 @@ _MEASURED = {
     ("With a sibling, %", "foreign answer copied"): "answer_copied_foreign",
     ("Points", "gap"): "gap",
 }
-_SIGNED = ("gap", "expected_gain")
 
 
 def table(results: Results) -> Table:
-    """A row a base model and benchmark: what was measured, what the law makes of it, and what was gained."""
+    """A row a base model and benchmark: what was measured, and what was gained."""
     frame, title = gap_frame(results), "The gap of self-teacher and student, before training"
     if frame.empty:
         return Table(title, frame)
     methods = [method for method in METHODS if method in results.experiment.methods]
     gains = {("Gain, points", results.method_title(method)): f"gain_{method}" for method in methods}
-    follows = {("", "The gap says"): "says", ("Gain, points", "by the law"): "expected_gain", **gains}
+    follows = {("", "The gap says"): "says", **gains}
     views = [
         _view(results, frame, _MEASURED, "Measured on train questions"),
         _view(results, frame, follows, "What followed, on test questions"),
     ]
-    shown = [*_MEASURED.values(), "expected_gain", *gains.values()]
+    shown = [*_MEASURED.values(), *gains.values()]
     numbers = [f"{name}{end}" for name in shown for end in ("", "_low", "_high")]
     notes = [
         "The untrained model answers train questions alone; then those with a right rollout again, and as its own "
         "teacher, which is shown that rollout, the same with its answer masked, or another question's. Gap: teacher "
         "minus student on these questions. In brackets 95 % intervals over questions.",
         *(text for word, text in SENTENCES.items() if word in set(frame["says"])),
-        f"{LAW} Gains: last budget ({SCORE_TITLES[results.deciding]}) minus the untrained model.",
+        f"Gains: last budget ({SCORE_TITLES[results.deciding]}) minus the untrained model.",
     ]
     frame = frame.reindex(columns=["model", "base_model", "benchmark", "says", *numbers])
     return Table(title, frame, notes, dict.fromkeys(numbers, 1), views)
@@ -62,7 +61,7 @@ def _view(results: Results, frame: pd.DataFrame, columns: dict[tuple[str, str], 
 def _text(record: dict[str, Any], name: str) -> str:
     if name == "says":
         return str(record[name])
-    signed = name in _SIGNED or name.startswith("gain_")
+    signed = name == "gap" or name.startswith("gain_")
     ends = interval(record.get(f"{name}_low"), record.get(f"{name}_high"), sign=signed)
     return f"{number(record.get(name, math.nan), sign=signed)} {ends}".strip()
 
@@ -80,7 +79,6 @@ def gap_frame(results: Results) -> pd.DataFrame:
     Returns:
         Columns: model, base_model, benchmark; ``says`` (:data:`~srpo.analysis.gap.SENTENCES`); in percent or
         points, with ``_low`` and ``_high``: each estimate of ``gap.json``, ``gain_grpo`` and so on (:func:`gain`).
-        ``expected_gain`` has a prediction interval (:func:`~srpo.analysis.gap.forecast`).
     """
     rows = []
     for (model, benchmark, seed), gap in results.gaps.items():
@@ -91,9 +89,6 @@ def gap_frame(results: Results) -> pd.DataFrame:
         row["says"] = sign(shown["low"], shown["high"]) if shown else "no sibling"
         for name, estimate in estimates.items():
             row |= {name: estimate["value"], f"{name}_low": estimate["low"], f"{name}_high": estimate["high"]}
-        if "expected_gain" in row:
-            ends = forecast(row["expected_gain"], row["student"])
-            row |= dict(zip(("expected_gain_low", "expected_gain_high"), ends, strict=True))
         for method in METHODS:
             row |= estimate_columns(f"gain_{method}", gain(results, model, benchmark, method, seed))
         rows.append(row)
@@ -115,16 +110,3 @@ def gain(results: Results, model: str, benchmark: str, method: str, seed: int) -
     if untrained is None or not ended or benchmark in results.incomparable:
         return None
     return contrast([[Arm(np.array(ended)), Arm(-untrained[None], fixed=True)]])
-
-
-def held(pairs: pd.DataFrame, method: str) -> tuple[int, int]:
-    """In how many pairs the interval of the gain by the law holds what ``method`` gained, and of how many.
-
-    Args:
-        pairs: the columns ``expected_gain_low``, ``expected_gain_high`` and ``gain_<method>``; without one of the three
-            a pair does not count.
-    """
-    columns = ["expected_gain_low", "expected_gain_high", f"gain_{method}"]
-    known = pairs.reindex(columns=columns).astype(float).dropna()
-    low, high, gained = (known[column] for column in columns)
-    return int(gained.between(low, high).sum()), len(known)

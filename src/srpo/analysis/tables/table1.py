@@ -54,7 +54,7 @@ def score_frame(
     """Mean over seeds with its interval for every planned score, base models (budget ``base``) first.
 
     Args:
-        shown: which scores: of :data:`SCORES`, and ``end``.
+        shown: which of :data:`SCORES`.
         methods: which methods of each model; :data:`BASE` is one.
         average_over: the benchmarks of each model's rows of benchmark ``average``; none if fewer than two.
 
@@ -75,7 +75,7 @@ def score_frame(
                     for score in shown:
                         same = _same_seeds(results, model, names, over, budget, score) if name == AVERAGE else None
                         estimate = None
-                        if method != BASE or score in ("resampled", "end"):  # no validation selects the untrained model
+                        if method != BASE or score == "resampled":  # no validation selects the untrained model
                             estimate = results.estimate(model, {(method, budget): 1.0}, over, score, same)
                         values = results.of(model, score)
                         seeds = min(len(values[b, method, budget]) for b in over) if estimate else 0
@@ -115,7 +115,7 @@ def score_view(results: Results, frame: pd.DataFrame, value: str, title: str) ->
     best = trained.groupby(["model", "benchmark", "budget"])[value].transform(lambda v: pd.Series(_best([*v]), v.index))
     texts = cells(trained.assign(best=best), SCORE_KEY, value, sign=bias, best=None if bias else "best")
     # Validation never sees the untrained model: its resampled score is shown in both views.
-    of_base = value if value in ("paper", "end") else "resampled"
+    of_base = value if value == "paper" else "resampled"
     base = cells(frame[frame["method"] == BASE], ["model", "benchmark"], of_base)
     rows: list[tuple[str, list[str]]] = []
     for model, spec in results.experiment.models.items():

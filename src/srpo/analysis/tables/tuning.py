@@ -23,7 +23,7 @@ def table(results: Results) -> Table:
     texts, settings = cells(frame, ["setting", "method"], "score", best="chosen"), dict.fromkeys(frame["setting"])
     body = [(setting, [texts.get((setting, method), MISSING) for method in chosen]) for setting in settings]
     views = [View("Setting", [_title(methods, method) for method in chosen], body)] if body else []
-    return Table(title, frame, [_what(results, tuned), *_edges(results, tuned)], {"score": 1}, views)
+    return Table(title, frame, [_what(results, tuned)], {"score": 1}, views)
 
 
 def _setting(values: dict[str, int | float]) -> str:
@@ -46,17 +46,3 @@ def _what(results: Results, tuned: Tuned) -> str:
         f"overrides may replace it. Cost: {tuned.runs} runs, {tuned.training_steps:,} training steps, "
         f"{tuned.clock_seconds:,.0f} s of the training clock, {tuned.wall_seconds / 60:.0f} minutes of wall time."
     )
-
-
-def _edges(results: Results, tuned: Tuned) -> list[str]:
-    """A sentence for each method whose best value is the smallest or largest that was tried."""
-    found = []
-    for method, values in tuned.methods.items():
-        for key, value in values.items():
-            tried = sorted({trial.values[key] for trial in tuned.trials if trial.method == method})
-            if len(tried) > 2 and value in (tried[0], tried[-1]):
-                end = "smallest" if value == tried[0] else "largest"
-                found.append(
-                    f"{_title(results.experiment.methods, method)}: {key} = {value:g} is the {end} that was tried."
-                )
-    return found
