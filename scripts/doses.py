@@ -37,7 +37,7 @@ def main(folder: Path = ROOT / "published" / "registered-doses") -> None:
     read = results(folder)
     print(by_dose(read).round(1).to_string(index=False), "\n")
     found = pairs(read)
-    print(told(found), *signs(found), sep="\n")
+    print(told(found), signs(found), warnings(found), sep="\n")
 
 
 def dose_of(read: Results, model: str) -> float:
@@ -62,8 +62,10 @@ def by_dose(read: Results) -> pd.DataFrame:
 
 
 def pairs(read: Results) -> pd.DataFrame:
-    """A row per pair with a gap: ``dose``, ``seed``, ``benchmark``, ``gap`` before training and ``difference``, SRPO
-    minus GRPO at the end, in points. A pair whose untrained model is never right has no sibling and so no gap.
+    """A row per pair with a gap: ``dose``, ``seed``, ``benchmark``, the ``gap`` before training, what it ``says``.
+
+    And at the end ``gain_sdpo`` and ``difference``, SRPO minus GRPO; in points. A pair whose untrained model is never
+    right has no sibling and so no gap.
     """
     found = gap_frame(read)
     found = found.assign(
@@ -71,7 +73,8 @@ def pairs(read: Results) -> pd.DataFrame:
         seed=found["base_model"].str.rsplit("-", n=1).str[-1].astype(int),
         difference=found["gain_srpo"] - found["gain_grpo"],
     )
-    return found[["dose", "seed", "benchmark", "gap", "difference"]].dropna(ignore_index=True)
+    columns = ["dose", "seed", "benchmark", "gap", "says", "gain_sdpo", "difference"]
+    return found[columns].dropna(ignore_index=True)
 
 
 class Told(NamedTuple):
@@ -110,6 +113,14 @@ def signs(found: pd.DataFrame) -> tuple[int, int, int]:
     of_dose = found.groupby("dose")["difference"].transform("mean")
     same = [int((np.sign(found["difference"]) == np.sign(of)).sum()) for of in (found["gap"], of_dose)]
     return same[0], same[1], len(found)
+
+
+def warnings(found: pd.DataFrame) -> tuple[int, int, int]:
+    """Of the pairs whose gap is below 0 with its interval: in how many SDPO ends below the untrained model, in how many
+    SRPO below GRPO, and their number.
+    """
+    below = found[found["says"] == "hurts"]
+    return int((below["gain_sdpo"] < 0).sum()), int((below["difference"] < 0).sum()), len(below)
 
 
 def draw(differences: pd.DataFrame, found: pd.DataFrame) -> Figure:

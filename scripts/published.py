@@ -9,7 +9,7 @@ over several lines. Kinds:
     table1 NAME             cross-fitted scores, which decide, within the last budget
     differences NAME        SRPO minus the other methods, within the last budget
     verdicts NAME BLOCK     the claims of a block with their verdicts; without BLOCK the primary ones and our questions
-    estimate NAME CLAIM     a claim's estimate and interval (reports/claims.yaml)
+    estimate NAME CLAIM     a claim's estimate and interval (reports/claims.yaml); MODEL after it: of this model alone
     decided NAME ONE OTHER  on how many benchmarks a method ends above another if all are decided together
     collapses NAME          how many runs of each method collapsed
     specification NAME      what was run, with commit, day, processor and files
@@ -157,15 +157,19 @@ def differences(name: str) -> str:
     return "\n\n".join(map(at_the_end, views_of("differences", name)))
 
 
-def estimate(name: str, claim: str) -> str:
-    """The number of a claim; of the claim that is the same with these budgets, if it is about the same difference."""
-    rows, several = rows_of(name), len(results_of(name).experiment.models) > 1
+def estimate(name: str, claim: str, model: str = "") -> str:
+    """The number of a claim; of the claim that is the same with these budgets, if it is about the same difference.
+
+    Of several models each with its name, or of ``model`` alone.
+    """
+    rows, models = rows_of(name), results_of(name).experiment.models
     of, same = rows[claim]["finding"].claim.quantity, rows[claim]["finding"].outcomes[0].same_as
     pair = [term[:2] for term in of.terms]
     others = (row for row in rows.values() if row["finding"].claim.statement == same)
     alike = next((row for row in others if [t[:2] for t in row["finding"].claim.quantity.terms] == pair), rows[claim])
-    lines = alike["here"]
-    return joined([f"{line['model']} " * several + line["text"] for line in lines])
+    if model:
+        return next(line["text"] for line in alike["here"] if line["model"] == models[model].title)
+    return joined([f"{line['model']} " * (len(models) > 1) + line["text"] for line in alike["here"]])
 
 
 def verdicts(name: str, block: str = "") -> str:
@@ -229,10 +233,12 @@ def doses(name: str) -> str:
 def gap_or_dose(name: str) -> str:
     pairs = numbers_of.pairs(results_of(name))
     told, (by_gap, by_dose, count) = numbers_of.told(pairs), numbers_of.signs(pairs)
-    lead = f"{told.lead:+.2f} [{told.low:+.2f}, {told.high:+.2f}]"
+    sdpo, srpo, below = numbers_of.warnings(pairs)
     return (
-        f"{told.gap:.2f} for the gap, {told.dose:.2f} for the dose, {lead} for the first minus the second. The "
-        f"difference has the sign of the gap in {by_gap} of {count} pairs, and the sign of its dose's mean in {by_dose}"
+        f"{told.gap:.2f} for the gap and {told.dose:.2f} for the dose; the first minus the second is {told.lead:+.2f} "
+        f"[{told.low:+.2f}, {told.high:+.2f}]. SRPO minus GRPO has the sign of the gap in {by_gap} of {count} pairs, "
+        f"and the sign of its dose's mean in {by_dose}. In {below} pairs the interval of the gap is below 0. Of these "
+        f"SDPO ends below the untrained model in {sdpo}, and SRPO ends below GRPO in {srpo}."
     )
 
 

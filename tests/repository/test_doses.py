@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections import defaultdict
 
 import doses
@@ -13,12 +14,14 @@ import pytest
 from paths import ROOT
 from scipy.stats import ttest_1samp
 
+from srpo.analysis.gap import SENTENCES
 from srpo.analysis.published import results
 from srpo.analysis.results import Results
 
 FOLDER = ROOT / "published" / "registered-doses"
 LAST = 6.0
 """Seconds of the training clock."""
+METHODS = {"SRPO - GRPO": ("srpo", "grpo"), "SRPO - SDPO": ("srpo", "sdpo"), "GRPO - SDPO": ("grpo", "sdpo")}
 
 
 def pairs(gaps: list[float], of_doses: list[float], differences: list[float], seeds: list[int]) -> pd.DataFrame:
@@ -91,4 +94,6 @@ def test_the_verdicts_are_those_of_a_program_of_its_own(read: Results) -> None:
             assert ours["high"] - ours["low"] > 0.9 * (own.high - own.low)
 
 
-METHODS = {"SRPO - GRPO": ("srpo", "grpo"), "SRPO - SDPO": ("srpo", "sdpo"), "GRPO - SDPO": ("grpo", "sdpo")}
+def test_the_sentence_on_a_gap_below_0_says_what_was_measured(read: Results) -> None:
+    sdpo, srpo, below = doses.warnings(doses.pairs(read))
+    assert [int(number) for number in re.findall(r"\b\d\d+\b", SENTENCES["hurts"])] == [below, sdpo, srpo]

@@ -78,7 +78,7 @@ def gap_of(value: float) -> Estimate:
     [
         (30, 10, ("May help", "predicted little", "still better")),
         (30, 1, ("May help", "predicted little", "nobody can tell")),
-        (-14, -14, ("Hurts", "all six pairs", "it is worse")),
+        (-14, -14, ("Hurts", "31 pairs", "it is worse")),
         (2, 0, ("Cannot tell", "nobody can tell")),
     ],
 )
