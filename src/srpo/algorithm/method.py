@@ -55,15 +55,6 @@ class Routing(Config):
         return any(BRANCHES[name].loss == "distillation" for name in self.branches)
 
 
-class FilterGroups(Config):
-    """Dynamic sampling (DAPO, arXiv 2503.14476): groups of other questions replace those that teach nothing."""
-
-    drop: Literal["one_reward", "all_wrong"]
-    """Which groups are dropped: those whose rollouts are all right or all wrong (DAPO's), or all wrong."""
-    max_num_gen_batches: Count = 3
-    """Generation batches of a step at most, the first included; then it trains on the groups that it has."""
-
-
 class Method(Config):
     """A method: a routing table, a weighting and hyperparameters (tables 3 and 7)."""
 
@@ -116,8 +107,6 @@ class Method(Config):
     """What the teacher's prompt shows in addition to the question."""
     success_buffer: Annotated[int, Field(ge=0)] = 0
     """How many correct responses of earlier steps are kept per question, for rollouts without a correct sibling."""
-    filter_groups: Annotated[FilterGroups | None, Field(exclude_if=lambda value: value is None)] = None
-    """Which groups a step drops, and how often it generates others instead; None: it trains on all of them."""
 
     # the weighting of distilled tokens (section 3.2)
     entropy_beta: NotNegative = 0.0
@@ -173,15 +162,6 @@ class Method(Config):
             return self
         left = max(0.0, 1 - step / self.first_phase_steps) if self.first_phase_steps else 0.0
         return self.model_copy(update={"rlsd_lambda": left * self.rlsd_lambda, "rlsd_decay": "none"})
-
-    @property
-    def dropped_groups(self) -> Literal["one_reward", "all_wrong"] | None:
-        return self.filter_groups.drop if self.filter_groups else None
-
-    @property
-    def generation_batches(self) -> int:
-        """The most batches that a step may generate; 1 for a method that drops no group."""
-        return self.filter_groups.max_num_gen_batches if self.filter_groups else 1
 
     @property
     def branches(self) -> tuple[str, ...]:

@@ -82,8 +82,6 @@ def _settings(m: Method, t: Training) -> dict[tuple[str, str], str]:
         ("Other", "Steps of the first phase"): f"{m.first_phase_steps}" * ("first_phase_steps" in changed),
         ("Other", "Success buffer, responses per question"): f"{m.success_buffer}" * ("success_buffer" in changed),
         ("Other", "Teacher is shown"): m.teacher_context.text * (m.teacher_context != SIBLING_ONLY),
-        ("Other", "Groups dropped"): (m.dropped_groups or "").replace("_", " "),
-        ("Other", "Generation batches of a step, at most"): f"{m.generation_batches}" * bool(m.filter_groups),
         ("Training clock", "Kind"): t.clock.kind,
         ("Training clock", "Decoding, FLOP/s"): f"{clock.decode_flops_per_second:g}" if clock else "",
         ("Training clock", "Dense passes, FLOP/s"): f"{clock.dense_flops_per_second:g}" if clock else "",
@@ -100,6 +98,6 @@ _IF_USED = [
     ("Validation", "Within the first budget every"),
     *(("Other", name) for name in ("RLSD: lambda", "RLSD: clip", "RLSD: decay of lambda", "Weight by group")),
     *(("Other", name) for name in ("Steps of the first phase", "Success buffer, responses per question")),
-    *(("Other", name) for name in ("Teacher is shown", "Groups dropped", "Generation batches of a step, at most")),
+    ("Other", "Teacher is shown"),
 ]
 """Rows of tables of which some method uses the setting."""
