@@ -125,8 +125,6 @@ class Method(Config):
     """Share of the teacher's weight in an advantage of RLSD; 0 is GRPO."""
     rlsd_clip: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """RLSD: how far the teacher's weight of a token may be from 1."""
-    rlsd_decay: Annotated[Literal["none", "linear"], Field(exclude_if=lambda value: value == "none")] = "none"
-    """``linear``: at step t of the first phase lambda is ``rlsd_lambda`` (1 - t / ``first_phase_steps``)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -146,22 +144,13 @@ class Method(Config):
         """The method of each phase that has steps, as a method without another phase; itself if it has one table."""
         if self.second_routing is None:
             return (self,)
-        alone = {"second_routing": None, "first_phase_steps": None, "rlsd_decay": "none"}
+        alone = {"second_routing": None, "first_phase_steps": None}
         later = self.model_copy(update=alone | {"routing": self.second_routing})
         return (self.model_copy(update=alone), later) if self.first_phase_steps else (later,)
 
     def at(self, step: int) -> Method:
         """The method of a step's phase, without another phase."""
-        return self.scheduled(step).phases[
-            0 if self.first_phase_steps is None or step <= self.first_phase_steps else -1
-        ]
-
-    def scheduled(self, step: int) -> Method:
-        """The method, of both phases, with the values that change by step as they are at this one."""
-        if self.rlsd_decay == "none":
-            return self
-        left = max(0.0, 1 - step / self.first_phase_steps) if self.first_phase_steps else 0.0
-        return self.model_copy(update={"rlsd_lambda": left * self.rlsd_lambda, "rlsd_decay": "none"})
+        return self.phases[0 if self.first_phase_steps is None or step <= self.first_phase_steps else -1]
 
     @property
     def branches(self) -> tuple[str, ...]:
@@ -202,10 +191,6 @@ class Method(Config):
         if (self.second_routing is None) != (self.first_phase_steps is None):
             given = "second_routing" if self.first_phase_steps is None else "first_phase_steps"
             raise ValueError(f"{given} is given alone: second_routing and first_phase_steps belong together")
-        readers = {branch.name for branch in BRANCHES.values() if "rlsd_lambda" in branch.settings}
-        if self.rlsd_decay != "none" and (self.second_routing is None or readers.isdisjoint(self.routing.branches)):
-            decay = f"rlsd_decay = {self.rlsd_decay}"
-            raise ValueError(f"{decay}: only a first phase has it, with a branch {' or '.join(sorted(readers))}")
         for name in self.branches:
             for other in BRANCHES[name].excludes:
                 if other in self.branches:

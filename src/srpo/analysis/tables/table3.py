@@ -77,7 +77,6 @@ def _settings(m: Method, t: Training) -> dict[tuple[str, str], str]:
         ("Validation", "Within the first budget every"): f"{t.validate_every_in_first_budget or ''}",
         ("Other", "RLSD: lambda"): f"{m.rlsd_lambda:g}" * ("rlsd_lambda" in used),
         ("Other", "RLSD: clip"): f"{m.rlsd_clip:g}" * ("rlsd_clip" in used),
-        ("Other", "RLSD: decay of lambda"): f"{m.rlsd_decay}" * ("rlsd_decay" in changed),
         ("Other", "Weight by group"): f"{m.group_weight}" * ("group_weight" in changed),
         ("Other", "Steps of the first phase"): f"{m.first_phase_steps}" * ("first_phase_steps" in changed),
         ("Other", "Success buffer, responses per question"): f"{m.success_buffer}" * ("success_buffer" in changed),
@@ -91,12 +90,12 @@ def _settings(m: Method, t: Training) -> dict[tuple[str, str], str]:
     return {setting: text or MISSING for setting, text in texts.items()}
 
 
-_DEFAULTS = ("rlsd_decay", "group_weight", "first_phase_steps", "success_buffer")
+_DEFAULTS = ("group_weight", "first_phase_steps", "success_buffer")
 """Settings that are shown of methods that change them."""
 _OF_OTHER_TEACHERS = [("SDPO loss", "Teacher"), ("SDPO loss", "Teacher, share of the student")]
 _IF_USED = [
     ("Validation", "Within the first budget every"),
-    *(("Other", name) for name in ("RLSD: lambda", "RLSD: clip", "RLSD: decay of lambda", "Weight by group")),
+    *(("Other", name) for name in ("RLSD: lambda", "RLSD: clip", "Weight by group")),
     *(("Other", name) for name in ("Steps of the first phase", "Success buffer, responses per question")),
     ("Other", "Teacher is shown"),
 ]
