@@ -286,7 +286,7 @@ def steps_of(folder: Path, workload: Workload, title: str) -> Rounds:
         prompts_of: dict[str, Prompts] = {}
         step = Recorded(spec, policy, number)
         start = time.process_time()
-        batch, _ = step.take(lambda _: questions)
+        batch, _ = step.take(questions)
         total = time.process_time() - start
         prompts_of["generate"] = distinct(prompt.tolist() for prompt in batch.rollouts.prompts)
         seconds = {name: step.phases.wall[phase] for phase, name in names.items()}

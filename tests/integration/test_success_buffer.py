@@ -12,7 +12,7 @@ METHOD = "srpo_success_buffer"
 @pytest.fixture
 def same_questions(monkeypatch):
     """Every step asks the first four questions."""
-    monkeypatch.setattr("srpo.training.questions.questions_of_step", lambda *_: [0, 1, 2, 3])
+    monkeypatch.setattr("srpo.training.loop.questions_of_step", lambda *_: [0, 1, 2, 3])
 
 
 def test_an_empty_buffer_is_srpo_bit_for_bit(tmp_path, monkeypatch):

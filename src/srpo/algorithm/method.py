@@ -55,15 +55,6 @@ class Routing(Config):
         return any(BRANCHES[name].loss == "distillation" for name in self.branches)
 
 
-class FilterGroups(Config):
-    """Dynamic sampling (DAPO, arXiv 2503.14476): groups of other questions replace those that teach nothing."""
-
-    drop: Literal["one_reward", "all_wrong"]
-    """Which groups are dropped: those whose rollouts are all right or all wrong (DAPO's), or all wrong."""
-    max_num_gen_batches: Count = 3
-    """Generation batches of a step at most, the first included; then it trains on the groups that it has."""
-
-
 class Method(Config):
     """A method: a routing table, a weighting and hyperparameters (tables 3 and 7)."""
 
@@ -116,8 +107,6 @@ class Method(Config):
     """What the teacher's prompt shows in addition to the question."""
     success_buffer: Annotated[int, Field(ge=0)] = 0
     """How many correct responses of earlier steps are kept per question, for rollouts without a correct sibling."""
-    filter_groups: Annotated[FilterGroups | None, Field(exclude_if=lambda value: value is None)] = None
-    """Which groups a step drops, and how often it generates others instead; None: it trains on all of them."""
 
     # the weighting of distilled tokens (section 3.2)
     entropy_beta: NotNegative = 0.0
@@ -136,8 +125,6 @@ class Method(Config):
     """Share of the teacher's weight in an advantage of RLSD; 0 is GRPO."""
     rlsd_clip: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """RLSD: how far the teacher's weight of a token may be from 1."""
-    rlsd_decay: Annotated[Literal["none", "linear"], Field(exclude_if=lambda value: value == "none")] = "none"
-    """``linear``: at step t of the first phase lambda is ``rlsd_lambda`` (1 - t / ``first_phase_steps``)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -157,31 +144,13 @@ class Method(Config):
         """The method of each phase that has steps, as a method without another phase; itself if it has one table."""
         if self.second_routing is None:
             return (self,)
-        alone = {"second_routing": None, "first_phase_steps": None, "rlsd_decay": "none"}
+        alone = {"second_routing": None, "first_phase_steps": None}
         later = self.model_copy(update=alone | {"routing": self.second_routing})
         return (self.model_copy(update=alone), later) if self.first_phase_steps else (later,)
 
     def at(self, step: int) -> Method:
         """The method of a step's phase, without another phase."""
-        return self.scheduled(step).phases[
-            0 if self.first_phase_steps is None or step <= self.first_phase_steps else -1
-        ]
-
-    def scheduled(self, step: int) -> Method:
-        """The method, of both phases, with the values that change by step as they are at this one."""
-        if self.rlsd_decay == "none":
-            return self
-        left = max(0.0, 1 - step / self.first_phase_steps) if self.first_phase_steps else 0.0
-        return self.model_copy(update={"rlsd_lambda": left * self.rlsd_lambda, "rlsd_decay": "none"})
-
-    @property
-    def dropped_groups(self) -> Literal["one_reward", "all_wrong"] | None:
-        return self.filter_groups.drop if self.filter_groups else None
-
-    @property
-    def generation_batches(self) -> int:
-        """The most batches that a step may generate; 1 for a method that drops no group."""
-        return self.filter_groups.max_num_gen_batches if self.filter_groups else 1
+        return self.phases[0 if self.first_phase_steps is None or step <= self.first_phase_steps else -1]
 
     @property
     def branches(self) -> tuple[str, ...]:
@@ -222,10 +191,6 @@ class Method(Config):
         if (self.second_routing is None) != (self.first_phase_steps is None):
             given = "second_routing" if self.first_phase_steps is None else "first_phase_steps"
             raise ValueError(f"{given} is given alone: second_routing and first_phase_steps belong together")
-        readers = {branch.name for branch in BRANCHES.values() if "rlsd_lambda" in branch.settings}
-        if self.rlsd_decay != "none" and (self.second_routing is None or readers.isdisjoint(self.routing.branches)):
-            decay = f"rlsd_decay = {self.rlsd_decay}"
-            raise ValueError(f"{decay}: only a first phase has it, with a branch {' or '.join(sorted(readers))}")
         for name in self.branches:
             for other in BRANCHES[name].excludes:
                 if other in self.branches:

@@ -1,9 +1,6 @@
 """The rollouts of a step, and the teacher's log-probs of them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from itertools import chain
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -47,29 +44,6 @@ class Rollouts:
     def correct(self) -> Bool[Tensor, " rollouts"]:
         """c_i: which rollouts are correct."""
         return self.rewards == 1
-
-
-def regrouped(parts: Sequence[Rollouts], order: Sequence[int]) -> Rollouts:
-    """The groups of several generation batches as the groups of one step.
-
-    Args:
-        parts: the batches; all groups have the same size.
-        order: the groups in their new order, each by its place in all batches one after another.
-    """
-    size = int((parts[0].question == 0).sum())
-    rows = [group * size + sample for group in order for sample in range(size)]
-
-    def of_rows(values: Sequence[Any]) -> Any:
-        if values[0] is None:
-            return None
-        if isinstance(values[0], Tensor):
-            return torch.cat([*values])[rows]
-        flat = [*chain.from_iterable(values)]
-        return [flat[row] for row in rows]
-
-    names = [declared.name for declared in fields(Rollouts) if declared.name != "question"]
-    values = {name: of_rows([getattr(part, name) for part in parts]) for name in names}
-    return Rollouts(question=torch.arange(len(order)).repeat_interleave(size), **values)
 
 
 @dataclass(frozen=True)

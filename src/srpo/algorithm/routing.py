@@ -131,32 +131,11 @@ def first_correct_siblings(
     return sibling
 
 
-def in_dropped_groups(
-    correct: Bool[Tensor, " rollouts"],
-    groups: Int64[Tensor, " rollouts"],
-    drop: Literal["one_reward", "all_wrong"] | None,
-) -> Bool[Tensor, " rollouts"]:
-    """Which rollouts are in a group that teaches nothing (DAPO's dynamic sampling, arXiv 2503.14476, equation 11).
-
-    Args:
-        drop: ``one_reward``: no rollout of the group is correct, or every one; ``all_wrong``: none; None: no group.
-    """
-    _, member, size = groups.unique(return_inverse=True, return_counts=True)
-    right = torch.zeros_like(size).index_add_(0, member, correct.long())
-    dropped = {
-        None: torch.zeros_like(size, dtype=torch.bool),
-        "all_wrong": right == 0,
-        "one_reward": (right == 0) | (right == size),
-    }
-    return dropped[drop][member]
-
-
 def route(
     correct: Bool[Tensor, " rollouts"],
     groups: Int64[Tensor, " rollouts"],
     table: Routing,
     earlier: Bool[Tensor, " rollouts"] | None = None,
-    drop: Literal["one_reward", "all_wrong"] | None = None,
     feedback: Bool[Tensor, " rollouts"] | None = None,
     context: TeacherContext = SIBLING_ONLY,
 ) -> Routes:
@@ -166,7 +145,6 @@ def route(
         table: the method's branch for each of (correct?, correct sibling exists?).
         earlier: whether a correct response of an earlier step could be shown; it counts as a sibling if there is no
             other. None: of no rollout.
-        drop: whose rollouts take no branch (:func:`in_dropped_groups`).
         feedback: whether the reward function has said something about a rollout. To a wrong one it is as good as a
             sibling, unless the teacher has the ground truth to show. None: about no rollout.
         context: what the method's teacher may be shown.
@@ -181,5 +159,4 @@ def route(
         informed = informed | has_feedback
     case = 2 * (~correct).long() + (~informed).long()
     branch = torch.tensor([index_of(name) for name in table.branches])[case]
-    branch = branch.masked_fill(in_dropped_groups(correct, groups, drop), index_of(DROPPED.name))
     return Routes(correct, sibling, branch, remembered, has_feedback, context)

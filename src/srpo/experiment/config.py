@@ -679,7 +679,6 @@ class Experiment(Config):
                 )
             more = {
                 f"teacher.kind = {method.teacher.kind}": method.teacher_passes > 1 and "has its second pass",
-                "filter_groups": method.generation_batches > 1 and "generates more than once in a step",
             }
             for key, what in more.items() if isinstance(self.training.clock, CalibratedClock) else ():
                 if what:

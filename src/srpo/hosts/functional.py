@@ -389,7 +389,7 @@ def _routes(
         None if values is None else _flags(name, values, len(correct))
         for name, values in (("earlier", earlier), ("feedback", feedback))
     )
-    return routing.route(correct, groups, method.routing, known, method.dropped_groups, said, context)
+    return routing.route(correct, groups, method.routing, known, said, context)
 
 
 def _check_finite(name: str, log_probs: Tensor, rows: Tensor) -> None:

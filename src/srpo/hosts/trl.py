@@ -143,7 +143,6 @@ def _check_trl_can_run(method: Method) -> None:
     for what, is_so in {
         "trust region": method.teacher.kind not in TEACHERS,
         "success_buffer": bool(method.success_buffer),
-        "filter_groups": method.filter_groups is not None,
         "teacher_context": method.teacher_context != SIBLING_ONLY,
         "teacher under the student's own prompt": "not_shown" in {BRANCHES[name].sibling for name in method.branches},
         "preserve_loss_scale": method.preserve_loss_scale,

@@ -137,8 +137,6 @@ def card_seconds(
     weights = memory.BFLOAT16 * memory.parameters(shape) / tensor_parallel
     cached = rows * tensor_parallel * response * mean_context(training, assumed) * token_bytes
     generation = max(tokens * TOKEN_SECONDS, (tokens * weights + cached) / (BANDWIDTH_SHARE * gpu.bandwidth))
-    if method is not None:  # the bound: each time as long as the first, and as often as may be
-        generation *= method.generation_batches
 
     scored = TEACHER_SHARE[timed_like(method)]
     cost = model_cost(shape)

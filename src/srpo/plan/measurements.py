@@ -46,16 +46,11 @@ class Measurements:
     def of(self, model: str, method: str | None, methods: Mapping[str, Method]) -> tuple[str, Phases] | None:
         """The measured phases of a model's method, or of one with the same passes, and the name of that method.
 
-        If the teacher of the other one scores in another number of passes, its seconds are in proportion; if the method
-        drops groups, generation takes as many times as long as it may generate. Without a method those of the untrained
-        model, which generates like GRPO's at first.
+        If the teacher of the other one scores in another number of passes, its seconds are in proportion. Without a
+        method those of the untrained model, which generates like GRPO's at first.
         """
         like = timed_like(methods[method] if method else None)
-        plain = [
-            name
-            for of, name in self.phases
-            if of == model and methods[name].second_routing is None and methods[name].filter_groups is None
-        ]
+        plain = [name for of, name in self.phases if of == model and methods[name].second_routing is None]
         found = [name for name in plain if timed_like(methods[name]) == like]
         if (model, method) in self.phases:
             found.append(str(method))
@@ -66,8 +61,6 @@ class Measurements:
         if method and methods[method].teacher_passes != methods[name].teacher_passes:
             times = methods[method].teacher_passes / methods[name].teacher_passes
             phases = {**phases, "teacher": times * phases["teacher"]}
-        if method and name != method:
-            phases = {**phases, "generate": methods[method].generation_batches * phases["generate"]}
         return name, phases
 
 

@@ -246,7 +246,7 @@ class Plan:
         sizes = memory.checkpoint_bytes(shape, execution, method.teacher_has_weights)
         evaluated = min(len(budgets), validations)
         server = SERVER_SECONDS[execution.rollout_engine]
-        batch = course.later.generation / method.generation_batches
+        batch = course.later.generation
         validating = validations * self._sampling_seconds(run.model, run.benchmark, training.validation.rollouts, batch)
         evaluation = self._sampling_seconds(run.model, run.benchmark, self.experiment.evaluation.rollouts, batch)
         speed = self.measured.write_bytes_per_second or WRITE_BYTES_PER_SECOND
@@ -421,8 +421,7 @@ def _modelled_step(experiment: Experiment, shape: TransformerShape, method: Meth
     prompts = training.questions_per_batch * cost.forward_flops([prompt])
     decode = rows * cost.decode_flops([prompt], [response])
     rates = _rates(training)
-    batches = method.generation_batches if method is not None else 1
-    return batches * modelled_seconds(rates, decode, prompts), modelled_seconds(rates, 0.0, dense)
+    return modelled_seconds(rates, decode, prompts), modelled_seconds(rates, 0.0, dense)
 
 
 def _rates(training: Training) -> ModelledClock:

@@ -100,7 +100,6 @@ def srpo_loss(method: Method, model_output: dict, data: TensorDict, dp_group: ob
         (``interface.update_metrics``).
     """
     targets = unpack_targets(data)
-    method = method.scheduled(data["step"])
     student = model_output.get("student_log_probs")  # None if the micro-batch has no distilled token
     if student is not None and not targets.top_k_ids.shape[1]:  # the update has selected the top K
         ids = model_output["top_k_ids"]

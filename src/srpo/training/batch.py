@@ -25,7 +25,7 @@ class Batch:
     """The batch of a step, from its routing on.
 
     Attributes:
-        questions: all that the step has asked; those whose groups are dropped are the last.
+        questions: those that the step has asked.
         rollouts, routes: the rollouts and their branches.
         mini_batches: rollouts of each update, dropped ones left out.
         schedule: which of the step's passes computes log pi_old and the top K.

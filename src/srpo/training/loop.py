@@ -3,7 +3,6 @@
 :meth:`Run.train` is the loop; a step's phases are in ``training/step.py``. :func:`train` is what the command calls.
 """
 
-import itertools
 import logging
 import math
 import os
@@ -37,7 +36,7 @@ from srpo.ground.imports import gc_paused
 from srpo.ground.layout import WEIGHTS, Layout, RunFiles
 from srpo.ground.machine import host_memory_gb
 from srpo.policy.interface import DEVICE_FLOPS, Policy
-from srpo.questions.splits import Question, read_split
+from srpo.questions.splits import read_split
 from srpo.rollout.interface import MAX_RESTARTS, ServersFailed
 from srpo.training import checkpoints
 from srpo.training.avg_at_k import evaluate_questions
@@ -48,7 +47,7 @@ from srpo.training.interruption import Interrupted, Interruption
 from srpo.training.lengths import check_lengths
 from srpo.training.metrics import group_record, speed_metrics
 from srpo.training.provenance import origin_of, prepare_run_folder
-from srpo.training.questions import question_order
+from srpo.training.questions import questions_of_step
 from srpo.training.step import Step
 from srpo.training.success_buffer import SuccessBuffer
 from srpo.training.watch import Signal, Watch, ends_run, watched
@@ -144,15 +143,12 @@ class Run:
 
     def take_step(self) -> None:
         number = self.step + 1
-        order = question_order(number, len(self.train_questions), self.training.questions_per_batch, self.spec.id.seed)
-
-        def draw(count: int) -> list[Question]:
-            return [self.train_questions[i] for i in itertools.islice(order, count)]
-
+        of, per_batch = self.train_questions, self.training.questions_per_batch
+        questions = [of[i] for i in questions_of_step(number, len(of), per_batch, self.spec.id.seed)]
         with self._timed("step"):
             step = Step(self.spec, self.policy, number, self.buffer.known)
             try:
-                batch, metrics = step.take(draw)
+                batch, metrics = step.take(questions)
             except torch.OutOfMemoryError as error:
                 raise SrpoError(f"step {number}, {step.phases.current}: {out_of_memory_remedy(self.spec)}") from error
             self.step = number

@@ -26,13 +26,11 @@ LOGGED_CHARACTERS = 1000
 """Maximum characters of a question or response in the log of groups."""
 
 
-def step_metrics(
-    method: Method, number: int, batch: Batch, filtered: dict[str, float], questions_per_batch: int
-) -> dict[str, float]:
+def step_metrics(method: Method, number: int, batch: Batch) -> dict[str, float]:
     """What is known of a step before its passes."""
-    metrics = rollout_metrics(method, batch.rollouts, batch.routes) | response_metrics(batch.rollouts) | filtered
+    metrics = rollout_metrics(method, batch.rollouts, batch.routes) | response_metrics(batch.rollouts)
     if method.at(number).routing.distils:
-        mini_batches = questions_per_batch // method.mini_batch_questions
+        mini_batches = len(batch.questions) // method.mini_batch_questions
         metrics |= distillation_metrics(batch.routes, batch.mini_batches, mini_batches)
     if method.success_buffer:
         metrics |= buffer_metrics(number, batch.routes, batch.earlier)
@@ -84,12 +82,6 @@ def buffer_metrics(step: int, routes: Routes, earlier: Mapping[int, Success]) ->
     if ages := [step - earlier[row].step for row in shown.nonzero().flatten().tolist()]:
         metrics["buffer/age"] = sum(ages) / len(ages)
     return metrics
-
-
-def filter_metrics(gen_batches: int, dropped: int, missing: int) -> dict[str, float]:
-    """How often a step that drops groups has generated, how many it has dropped, and how many its batch lacks."""
-    counts = {"gen_batches": gen_batches, "dropped_groups": dropped, "missing_groups": missing}
-    return {f"filter_groups/{name}": float(count) for name, count in counts.items()}
 
 
 def response_metrics(rollouts: Rollouts) -> dict[str, float]:

@@ -27,7 +27,6 @@ from srpo.rollout.interface import SamplingParams
 from srpo.training.batch import Batch, Schedule
 from srpo.training.clock import PhaseTimer
 from srpo.training.metrics import step_metrics, teacher_metrics
-from srpo.training.questions import Draw, sample_groups
 from srpo.training.success_buffer import Known, earlier_successes
 
 KEPT_VOCABULARY = 4096
@@ -55,12 +54,10 @@ class Step:
         self.number, self.known = number, known or {}
         self.phases = PhaseTimer()
 
-    def take(self, draw: Draw) -> tuple[Batch, dict[str, float]]:
+    def take(self, questions: list[Question]) -> tuple[Batch, dict[str, float]]:
         """Take the step, in the order of docs/verl.md: its batch and its metrics by name."""
-        wanted, rule = self.training.questions_per_batch, self.method.filter_groups
-        questions, rollouts, filtered = sample_groups(draw, self.generate, wanted, rule)
-        batch = self.route(questions, rollouts)
-        metrics = step_metrics(self.method, self.number, batch, filtered, wanted)
+        batch = self.route(questions, self.generate(questions))
+        metrics = step_metrics(self.method, self.number, batch)
         if batch.mini_batches:
             old_log_probs = self.compute_log_prob(batch)
             teacher = self.compute_teacher_log_prob(batch)
@@ -125,7 +122,6 @@ class Step:
                 rollouts.question,
                 self.routing,
                 remembered,
-                self.method.dropped_groups,
                 rollouts.has_feedback,
                 self.method.teacher_context,
             )

@@ -101,19 +101,6 @@ def test_configuration_reads_branches_and_methods_without_torch():
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"filter_groups": {"drop": "all_right"}}, "filter_groups.drop"),
-        ({"filter_groups": {"drop": "all_wrong", "max_num_gen_batches": 0}}, "filter_groups.max_num_gen_batches"),
-        ({"filter_groups": {"max_num_gen_batches": 2}}, "filter_groups.drop"),
-    ],
-)
-def test_a_rule_that_drops_groups_is_checked(changes, message):
-    with pytest.raises(ValueError, match=message):
-        load_method("srpo", **changes)
-
-
-@pytest.mark.parametrize(
     ("given", "says"),
     [
         ("loss='policy'", "branch new: loss = 'policy': give one of policy_gradient, distillation"),

@@ -178,7 +178,6 @@ def test_the_divergence_of_right_and_wrong_rollouts_is_that_of_their_tokens():
         "targets": jagged([*pack_targets(rows)["targets"][0].values()]),
         "batch_num_tokens": 5,
         "dp_size": 1,
-        "step": 1,
     }
     data |= {"top_k_ids": jagged([ids.flatten()]), "teacher_log_probs": jagged([teacher.log().flatten()])}
     output = {"log_probs": torch.full((5,), -1.0), "student_log_probs": student.log(), "top_k_ids": ids}
@@ -205,7 +204,6 @@ def test_copying_and_top_k_mass_are_sums_over_distilled_tokens(within):
         "targets": jagged([*pack_targets(rows)["targets"][0].values()]),
         "batch_num_tokens": 5,
         "dp_size": 1,
-        "step": 1,
     }
     data["top_k_ids"] = jagged([ids.flatten()[:0], kept_ids.flatten()])
     data["teacher_log_probs"] = jagged([kept.flatten()[:0], kept.flatten()])
@@ -223,7 +221,7 @@ def test_copying_and_top_k_mass_are_sums_over_distilled_tokens(within):
 
 def test_a_micro_batch_without_distilled_tokens_has_the_same_sums():
     """verl averages each sum over ranks and micro-batches, so that none may be missing."""
-    nothing = {"batch_num_tokens": 5, "dp_size": 1, "step": 1}
+    nothing = {"batch_num_tokens": 5, "dp_size": 1}
     for name in ("top_k_ids", "teacher_log_probs"):
         nothing[name] = jagged([torch.zeros(0, dtype=KEPT[name])])
     names = []

@@ -75,39 +75,3 @@ def test_a_step_is_timed_like_its_phase() -> None:
 def test_what_cannot_be_is_refused(changes: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         load_method("sdpo", **changes)
-
-
-def decaying(steps: int, **changes) -> Method:
-    return load_method("rlsd_decay", first_phase_steps=steps, **changes)
-
-
-def test_lambda_falls_to_0_over_the_first_phase() -> None:
-    method = decaying(4, rlsd_lambda=0.8)
-    assert [method.at(step).rlsd_lambda for step in range(1, 8)] == pytest.approx([0.6, 0.4, 0.2, 0, 0, 0, 0])
-    assert [method.scheduled(step).rlsd_lambda for step in (1, 4, 9)] == pytest.approx([0.6, 0, 0])
-    assert [method.at(step).routing.branches[0] for step in (1, 4, 5)] == ["rlsd", "rlsd", "grpo"]
-    assert load_method("rlsd_decay").at(25).rlsd_lambda == 0.25  # half of the paper's 50 steps
-    assert [decaying(steps).at(1).rlsd_lambda for steps in (0, 1)] == [0, 0]
-
-
-def test_nothing_else_changes_by_step() -> None:
-    method = decaying(4)
-    own = {"rlsd_lambda", "rlsd_decay"}
-    assert method.scheduled(3).model_dump(exclude=own) == method.model_dump(exclude=own)
-    for name in ("rlsd", "sdpo_then_grpo", "srpo"):
-        constant = load_method(name)
-        assert constant.scheduled(3) is constant
-        assert "rlsd_decay" not in constant.model_dump()
-
-
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [
-        ("rlsd", {}),  # no first phase
-        ("sdpo_then_grpo", {}),  # no lambda
-        ("grpo", {"first_phase_steps": 3, "second_routing": load_method("rlsd").routing.model_dump()}),
-    ],
-)
-def test_only_a_first_phase_with_a_lambda_has_its_decay(name: str, changes: dict) -> None:
-    with pytest.raises(ValueError, match="rlsd_decay = linear: only a first phase has it, with a branch rlsd"):
-        load_method(name, rlsd_decay="linear", **changes)

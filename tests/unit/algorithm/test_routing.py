@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from srpo.algorithm.routing import (
     NO_SIBLING,
-    in_dropped_groups,
     route,
 )
 
@@ -233,22 +232,3 @@ def test_all_rollouts_may_be_distilled_from_the_ground_truth():
 def test_contexts_that_contradict_the_method_are_refused(name, changes, words):
     with pytest.raises(ValueError, match=words):
         load_method(name, **changes)
-
-
-# groups of three: mixed, all wrong, all right
-CORRECT = torch.tensor([1, 0, 0] + [0] * 3 + [1] * 3).bool()
-GROUPS = torch.tensor([4, 4, 4, 2, 2, 2, 7, 7, 7])
-
-
-@pytest.mark.parametrize(
-    ("drop", "groups"), [(None, [0, 0, 0]), ("all_wrong", [0, 1, 0]), ("one_reward", [0, 1, 1])], ids=str
-)
-def test_the_rollouts_of_dropped_groups_take_no_branch(drop, groups):
-    dropped = in_dropped_groups(CORRECT, GROUPS, drop)
-    assert dropped.view(3, 3).int().tolist() == [[group] * 3 for group in groups]
-    table = load_method("srpo").routing
-    usual, routes = route(CORRECT, GROUPS, table), route(CORRECT, GROUPS, table, drop=drop)
-    assert routes.dropped.equal(dropped)
-    assert routes.branch[~dropped].equal(usual.branch[~dropped])
-    assert routes.sibling.equal(usual.sibling)
-    assert not routes.uses_teacher[dropped].any()

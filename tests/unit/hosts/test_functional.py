@@ -308,22 +308,6 @@ def test_siblings_are_remembered_as_the_method_says() -> None:
     assert routes.shown_earlier.tolist() == [False, False, False, False, True]
 
 
-@pytest.mark.parametrize(
-    ("name", "usual", "kept"), [("grpo_filter_groups", "grpo", 2), ("srpo_filter_groups", "srpo", 3)]
-)
-def test_the_loss_of_a_method_that_drops_groups_is_that_of_the_others(name: str, usual: str, kept: int) -> None:
-    """Of the four groups one is all wrong and one all right; their tokens leave the denominator, too."""
-    world = World(load_method(usual), several_updates=True)  # at its only update a policy gradient's loss may be 0
-    dropped = srpo.route(REWARDS, GROUPS, name).dropped
-    assert len(GROUPS[~dropped].unique()) == kept
-    values = (world.logits, world.teacher, world.ids, MASK, REWARDS, GROUPS)
-    found, _ = srpo.loss(*values, name, old_log_probs=world.old)
-    own = [value[~dropped] for value in (*values, world.old)]
-    expected, _ = srpo.loss(*own[:-1], usual, old_log_probs=own[-1])
-    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
-    assert found.item() != pytest.approx(srpo.loss(*values, usual, old_log_probs=world.old)[0].item(), rel=1e-2)
-
-
 @pytest.mark.parametrize("name", METHODS)
 def test_parts_of_a_mini_batch_add_up_to_it(name: str) -> None:
     """Micro-batches of any rollouts, in any order: groups may be torn apart, on several processes too."""

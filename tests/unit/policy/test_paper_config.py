@@ -238,7 +238,7 @@ def test_clips_are_those_of_the_loss_that_the_worker_installs(composed, ratio, a
     )
     data = {name: jagged([rows[0]]) for name, (rows, _) in pack_targets({0: token}).items()}
     data |= {"top_k_ids": jagged([no_ids]), "teacher_log_probs": jagged([none])}
-    data |= {"batch_num_tokens": 1, "dp_size": 1, "step": 1}
+    data |= {"batch_num_tokens": 1, "dp_size": 1}
     value, _ = srpo_loss(method, {"log_probs": torch.tensor([ratio]).log()}, data)
     assert value.item() == pytest.approx(loss)
 

@@ -131,8 +131,8 @@ def test_a_run_trains_and_validates_on_the_short_enough_questions_only(prepared,
     seen = []
     take = loop.Step.take
 
-    def recorded(self, draw):
-        result = take(self, draw)
+    def recorded(self, asked):
+        result = take(self, asked)
         seen.extend(result[0].questions)
         return result
 

@@ -184,9 +184,6 @@ def other_keys(part: str, gone: frozenset[str] | set[str] = frozenset(), **value
     return spec | {part: {key: value for key, value in spec[part].items() if key not in gone} | values}
 
 
-RULE = {"drop": "one_reward", "max_num_gen_batches": 2}
-
-
 OLD, NOW = other_keys("method", gone=LATER), other_keys("method")
 
 
@@ -201,10 +198,8 @@ OLD, NOW = other_keys("method", gone=LATER), other_keys("method")
         # one that is gone, at the value that runs had
         (other_keys("method", divergence_clip=None, sibling_choice="first"), NOW, None),
         (other_keys("method", divergence_clip=0.05), NOW, "method.divergence_clip = 0.05"),
-        # a rule that drops groups is in the identity of the runs that have it alone
-        (NOW, other_keys("method", filter_groups=RULE), "method.filter_groups.drop = None, now one_reward"),
     ],
-    ids=["later", "teacher", "buffer", "stop_on", "gone", "clip", "filter"],
+    ids=["later", "teacher", "buffer", "stop_on", "gone", "clip"],
 )
 def test_keys_of_other_versions(before: dict, now: dict, said: str | None, tmp_path: Path) -> None:
     prepare_run_folder(tmp_path, origin() | {"spec": before})
@@ -214,4 +209,3 @@ def test_keys_of_other_versions(before: dict, now: dict, said: str | None, tmp_p
     with refused(said) if said else nullcontext():
         prepare_run_folder(tmp_path, origin() | {"spec": now})
     assert RunFiles(tmp_path).finished.exists() is (said is None)
-    assert "filter_groups" not in other_keys("method")["method"]

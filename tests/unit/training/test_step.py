@@ -5,19 +5,16 @@ from __future__ import annotations
 import contextlib
 import itertools
 import types
-from dataclasses import replace
 
 import pytest
-from batch import rollouts_of
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny import tiny_experiment
 
-from srpo.algorithm.rollouts import regrouped
 from srpo.ground.errors import SrpoError
 from srpo.questions.splits import Question
 from srpo.rollout.interface import Completion
-from srpo.training.questions import question_order, questions_of_step
+from srpo.training.questions import questions_of_step
 from srpo.training.step import Step
 
 
@@ -45,21 +42,6 @@ def test_questions_depend_on_step_and_seed_alone():
     late = questions_of_step(9, 32, 8, 1)
     assert questions_of_step(9, 32, 8, 1) == late
     assert questions_of_step(9, 32, 8, 2) != late
-
-
-@given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 9))
-def test_a_step_that_asks_more_asks_every_question_once_its_own_first(questions, per_batch, step):
-    if questions < per_batch:
-        return
-    order = [*question_order(step, questions, per_batch, 3)]
-    assert order[:per_batch] == questions_of_step(step, questions, per_batch, 3)
-    assert sorted(order) == [*range(questions)]
-
-
-def test_further_questions_are_others_in_each_step():
-    further = [[*question_order(step, 32, 8, seed)][8:] for step, seed in ((1, 1), (2, 1), (1, 2))]
-    assert all(a != b for a, b in itertools.combinations([*further, *map(sorted, further)], 2))
-    assert [*question_order(1, 32, 8, 1)][8:] == further[0]
 
 
 def test_reward_and_format_are_those_of_a_rollouts_own_question(monkeypatch):
@@ -96,15 +78,3 @@ def test_no_two_samples_of_two_seeds_and_two_steps_have_one_seed(monkeypatch):
             own = spec.model_copy(update={"id": run.model_copy(update={"seed": seed})})
             Step(own, policy, number).generate([Question(i, [], "A", "answer_match", "made up") for i in (3, 5)])
     assert len(set(drawn)) == len(drawn) == 2 * 2 * 2 * 4
-
-
-def test_groups_of_two_batches_become_one_in_another_order():
-    first = replace(rollouts_of([0.0, 0, 1, 0], 2, [1, 2, 3, 4]), texts=["a", "b", "c", "d"])
-    second = replace(rollouts_of([1.0, 1], 2, [5, 6]), texts=["e", "f"])
-    found = regrouped([first, second], [1, 2, 0])
-    assert found.question.tolist() == [0, 0, 1, 1, 2, 2]
-    assert found.texts == ["c", "d", "e", "f", "a", "b"]
-    assert [len(response) for response in found.responses] == [len(values) for values in found.rollout_log_probs]
-    assert [len(response) for response in found.responses] == [3, 4, 5, 6, 1, 2]
-    assert found.rewards.tolist() == [1, 0, 1, 1, 0, 0]
-    assert found.truncated.tolist() == [False, True, False, False, False, False]

@@ -77,13 +77,10 @@ def _settings(m: Method, t: Training) -> dict[tuple[str, str], str]:
         ("Validation", "Within the first budget every"): f"{t.validate_every_in_first_budget or ''}",
         ("Other", "RLSD: lambda"): f"{m.rlsd_lambda:g}" * ("rlsd_lambda" in used),
         ("Other", "RLSD: clip"): f"{m.rlsd_clip:g}" * ("rlsd_clip" in used),
-        ("Other", "RLSD: decay of lambda"): f"{m.rlsd_decay}" * ("rlsd_decay" in changed),
         ("Other", "Weight by group"): f"{m.group_weight}" * ("group_weight" in changed),
         ("Other", "Steps of the first phase"): f"{m.first_phase_steps}" * ("first_phase_steps" in changed),
         ("Other", "Success buffer, responses per question"): f"{m.success_buffer}" * ("success_buffer" in changed),
         ("Other", "Teacher is shown"): m.teacher_context.text * (m.teacher_context != SIBLING_ONLY),
-        ("Other", "Groups dropped"): (m.dropped_groups or "").replace("_", " "),
-        ("Other", "Generation batches of a step, at most"): f"{m.generation_batches}" * bool(m.filter_groups),
         ("Training clock", "Kind"): t.clock.kind,
         ("Training clock", "Decoding, FLOP/s"): f"{clock.decode_flops_per_second:g}" if clock else "",
         ("Training clock", "Dense passes, FLOP/s"): f"{clock.dense_flops_per_second:g}" if clock else "",
@@ -93,13 +90,13 @@ def _settings(m: Method, t: Training) -> dict[tuple[str, str], str]:
     return {setting: text or MISSING for setting, text in texts.items()}
 
 
-_DEFAULTS = ("rlsd_decay", "group_weight", "first_phase_steps", "success_buffer")
+_DEFAULTS = ("group_weight", "first_phase_steps", "success_buffer")
 """Settings that are shown of methods that change them."""
 _OF_OTHER_TEACHERS = [("SDPO loss", "Teacher"), ("SDPO loss", "Teacher, share of the student")]
 _IF_USED = [
     ("Validation", "Within the first budget every"),
-    *(("Other", name) for name in ("RLSD: lambda", "RLSD: clip", "RLSD: decay of lambda", "Weight by group")),
+    *(("Other", name) for name in ("RLSD: lambda", "RLSD: clip", "Weight by group")),
     *(("Other", name) for name in ("Steps of the first phase", "Success buffer, responses per question")),
-    *(("Other", name) for name in ("Teacher is shown", "Groups dropped", "Generation batches of a step, at most")),
+    ("Other", "Teacher is shown"),
 ]
 """Rows of tables of which some method uses the setting."""

@@ -60,15 +60,3 @@ def test_settings_of_successors_are_rows_if_a_method_has_them(tmp_path):
         ("srpo", "steps 1 to 60"): "sdpo",
         ("srpo", "from step 61"): "grpo",
     }
-
-
-def test_which_groups_a_method_drops_is_among_its_settings(tmp_path):
-    write_results(tmp_path, EXPERIMENT)
-    path = tmp_path / f"runs/{MODEL}/chemistry/srpo/seed1/run.yaml"
-    origin = yaml.safe_load(path.read_text())
-    assert "filter_groups" not in origin["spec"]["method"]
-    origin["spec"]["method"] |= {"filter_groups": {"drop": "all_wrong", "max_num_gen_batches": 5}}
-    path.write_text(yaml.safe_dump(origin, sort_keys=False))
-    frame = make_tables(load_results(tmp_path))["table3"].frame.set_index("setting")
-    names = ["Groups dropped", "Generation batches of a step, at most"]
-    assert frame.loc[names, ["grpo", "srpo"]].values.tolist() == [["–", "all wrong"], ["–", "5"]]
