@@ -264,7 +264,6 @@ def _drawn_rollouts(spec: RunSpec, tokenizer: Any, words: dict[str, int]) -> tup
 
 def _timed_step(spec: RunSpec, policy: Any, number: int, questions: list[Question], rollouts: Rollouts) -> Result:
     """Seconds, FLOPs (recomputed activations counted) and tokens of each pass; the step's peak memory."""
-    from srpo.training.metrics import PASSES
     from srpo.training.step import Step
 
     if torch.cuda.is_available():
@@ -274,10 +273,11 @@ def _timed_step(spec: RunSpec, policy: Any, number: int, questions: list[Questio
     old_log_probs = step.compute_log_prob(batch)
     teacher = step.compute_teacher_log_prob(batch)
     metrics = step.update(batch, step.compute_targets(batch, old_log_probs, teacher))
+    passes = ("log_prob", "teacher", "update")
     again = {"update": 4 / 3 if spec.execution.gradient_checkpointing else 1}
     return {
-        "seconds": {phase: step.phases.wall[phase] for phase in PASSES},
-        "flops": {phase: again.get(phase, 1) * step.phases.dense_flops(phase) for phase in PASSES},
+        "seconds": {phase: step.phases.wall[phase] for phase in passes},
+        "flops": {phase: again.get(phase, 1) * step.phases.dense_flops(phase) for phase in passes},
         "tokens": dict(step.phases.tokens),
         "grad_norm": metrics["actor/grad_norm"],
         "peak_gb": torch.cuda.max_memory_allocated() / 1e9 if torch.cuda.is_available() else None,

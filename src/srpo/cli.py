@@ -340,10 +340,9 @@ def publish(
 ) -> None:
     """Write a finished experiment's numbers to published/NAME. All its tables can be made again from there."""
     from srpo.analysis import published
-    from srpo.ground.layout import Layout, check_writable, is_published
+    from srpo.ground.layout import Layout, is_published
 
     source, folder = _experiment_folder(results), to / results.name
-    check_writable(folder)
     if is_published(results) or folder.resolve() == source.resolve():
         raise SrpoError(f"publish {results} --to {to}: give results/NAME, and another folder to publish it in")
     found = published.publish(Layout(source), folder)
@@ -488,13 +487,11 @@ def _experiments(results: Path) -> list[Path]:
 def _resolved(experiment: config.Experiment, output: Path | None) -> None:
     """Print the resolved experiment, or write it where nothing is, or an older form of it."""
     from srpo.experiment.compose import check_same, resolved_text, write_resolved
-    from srpo.ground.layout import check_writable
 
     text = resolved_text(experiment)
     if output is None:
         print(text, end="")
         return
-    check_writable(output.parent)
     if output.exists() and not (isinstance(there := check_same(output, experiment), dict) and "methods" in there):
         raise SrpoError(f"{output} is there, and no resolved experiment; choose another file")
     write_resolved(text, output)

@@ -31,7 +31,7 @@ from srpo.algorithm.divergence import generalised_jsd
 from srpo.ground.files import read_events
 from srpo.ground.layout import Layout
 from srpo.policy.in_process import InProcessPolicy
-from srpo.policy.interface import DEVICE_FLOPS, DEVICE_MEMORY
+from srpo.policy.interface import DEVICE_MEMORY
 from srpo.training import loop
 
 BFLOAT16 = {"precision": "bfloat16", "remove_padding": True, "max_tokens_per_rank": 120}
@@ -40,7 +40,7 @@ ON_GPU = torch.cuda.is_available()
 METHODS = ["grpo", "sdpo", "srpo", "advantage_mix"] if ON_GPU else ["srpo", "advantage_mix"]
 """Without a GPU two exercise the checks: test_policy.py and test_layouts.py compare all of them there."""
 
-OF_DEVICE = {f"metric/{name}" for name in (*DEVICE_MEMORY, DEVICE_FLOPS)}
+OF_DEVICE = {f"metric/{name}" for name in DEVICE_MEMORY}
 
 CUDA = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not ON_GPU, reason="needs a CUDA device")])
 CPU = pytest.param("cpu", marks=pytest.mark.skipif(ON_GPU, reason="verl computes on the GPU in this process"))
@@ -84,7 +84,6 @@ def test_float32_gives_the_numbers_of_the_host(name, execution, device, host, tm
     run = start(host, tmp_path, name, device, execution=execution)
     if device == "cpu":  # with the metrics that only a device has
         monkeypatch.setattr("srpo.policy.worker.get_device_name", lambda: "cuda")
-        monkeypatch.setattr("srpo.policy.worker.get_device_flops", lambda unit: 1e3)
         monkeypatch.setattr("srpo.policy.worker._worst_device_memory", lambda: dict.fromkeys(DEVICE_MEMORY, 1.0))
     found = numbers(run, reference["rollouts"])
     assert found.keys() - reference["numbers"].keys() == OF_DEVICE

@@ -128,17 +128,15 @@ def slow_top_k(old: Tensor, method: Method) -> list[int]:
 
 @dataclass(frozen=True)
 class SlowLoss:
-    """The objective's two parts; what each distilled token adds; which policy tokens were clipped.
+    """The objective's two parts; which policy tokens were clipped.
 
     Attributes:
-        by_token: a distilled token's part of the sum that ``distillation`` divides, by (rollout, position).
         masses: of a distilled token, what student and teacher give to the top K together.
         log_ratios: log pi_old - log pi_rollout of each token.
     """
 
     policy: Tensor
     distillation: Tensor
-    by_token: dict[tuple[int, int], float]
     divergences: list[float]
     clipped: list[bool]
     masses: list[tuple[float, float]]
@@ -168,7 +166,6 @@ def slow_objective(
         return None
     weights = slow_weights(method, samples, [i for i in kept if branches[i] in ALPHA])
     policy = distillation = torch.zeros((), dtype=torch.float64)
-    by_token: dict[tuple[int, int], float] = {}
     count, divergences, clipped, masses, log_ratios = 0, [], [], [], []
     for i in kept:
         sample = samples[i]
@@ -189,7 +186,6 @@ def slow_objective(
                 )
                 ratio = min(math.exp(log_p[token].item() - old[token]), method.distillation_is_clip)
                 loss = weights[i, t] * ratio * correction * divergence
-                by_token[i, t] = loss.item()
                 distillation = distillation + loss
                 continue
             advantage = group_advantage
@@ -205,7 +201,7 @@ def slow_objective(
             loss, is_clipped = slow_surrogate(ratio, advantage, method)
             clipped.append(is_clipped)
             policy = policy + correction * loss
-    return SlowLoss(policy / count, distillation / count, by_token, divergences, clipped, masses, log_ratios)
+    return SlowLoss(policy / count, distillation / count, divergences, clipped, masses, log_ratios)
 
 
 def slow_reweighted(advantage: float, likelihood_ratio: float, method: Method) -> float:

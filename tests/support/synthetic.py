@@ -193,7 +193,7 @@ def _step(rng: random.Random, method: Method, step: int, clock: float, run: RunI
 
 
 def diagnostics(rng: random.Random, method: Method, step: int) -> dict[str, float]:
-    """Invented: shares that sum to 1, quantiles in their order, norms at validations only."""
+    """Invented: quantiles in their order, norms at validations only."""
     branches, done = {*method.routing.branches}, step / (step + 20)
     metrics = {
         "actor/clip_fraction": 0.01 + 0.01 * rng.random(),
@@ -202,10 +202,6 @@ def diagnostics(rng: random.Random, method: Method, step: int) -> dict[str, floa
         "actor/rollout_is_truncated_fraction": 0.002 * rng.random(),
     }
     if "sdpo" in branches:
-        shares = [0.6 - 0.3 * done, 0.2 + 0.2 * done, 0.15, 0.05 + 0.1 * done]
-        names = ("reasoning", "answer_start", "answer_rest", "format")
-        metrics |= {f"distillation_share/{name}": share for name, share in zip(names, shares, strict=True)}
-        metrics |= {f"distillation_share/quarter_{i}": 0.1 * i for i in range(1, 5)}
         metrics |= {"copying/student": 0.3 + 0.1 * rng.random(), "copying/teacher": 0.8 + 0.1 * rng.random()}
     if method.entropy_beta > 0:
         metrics |= {

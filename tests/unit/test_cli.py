@@ -126,8 +126,9 @@ def test_report(layout: Layout, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("locale", ["C", "POSIX"])
-def test_a_locale_without_utf8_changes_nothing(locale: str) -> None:
+def test_a_locale_without_utf8_changes_nothing(locale: str, tmp_path: Path) -> None:
     """Python itself helps only if nobody has turned its help off."""
     environment = os.environ | {"LC_ALL": locale, "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-    program = [sys.executable, "-m", "srpo", "plan", "paper"]
-    assert "±" in subprocess.run(program, env=environment, capture_output=True, check=True).stdout.decode()
+    (own := tmp_path / "own.json").write_text(json.dumps(tiny_experiment(title="± 5"), ensure_ascii=False), "utf-8")
+    program = [sys.executable, "-m", "srpo", "plan", str(own)]
+    assert "± 5" in subprocess.run(program, env=environment, capture_output=True, check=True).stdout.decode()

@@ -9,32 +9,10 @@ from torch import Tensor
 PARTS = ("reasoning", "answer_start", "answer_rest", "format")
 """What a response token belongs to: ``answer_start`` is the first token of the answer, ``format`` tags and the end."""
 
-QUARTERS = 4
-"""Parts of equal length of a response, by position."""
-
 REASONING, ANSWER_START, ANSWER_REST, FORMAT = range(len(PARTS))
 
 REPEATED_TOKENS = 4
 """Length of the sequences of tokens whose repetition :func:`is_repetitive` counts."""
-
-
-def parts_and_quarters(parts: Int64[Tensor, " response"]) -> Int64[Tensor, " response"]:
-    """Index of each token of a response in the flattened table [parts, quarters] of :func:`share_sums`."""
-    quarter = torch.arange(len(parts)) * QUARTERS // len(parts)
-    return parts * QUARTERS + quarter
-
-
-def share_sums(part_and_quarter: Int64[Tensor, " tokens"], values: Float[Tensor, " tokens"]) -> dict[str, float]:
-    """Sum values of tokens by part and by quarter.
-
-    Args:
-        part_and_quarter: :func:`parts_and_quarters` of the tokens.
-    """
-    table = values.new_zeros(len(PARTS) * QUARTERS).index_add(0, part_and_quarter, values)
-    table = table.cpu().view(len(PARTS), QUARTERS)
-    by_part = zip(PARTS, table.sum(1).tolist(), strict=True)
-    by_quarter = ((f"quarter_{i}", value) for i, value in enumerate(table.sum(0).tolist(), 1))
-    return dict([*by_part, *by_quarter])
 
 
 def weight_metrics(weights: Float[Tensor, " distilled"]) -> dict[str, float]:

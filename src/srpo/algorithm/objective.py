@@ -20,7 +20,6 @@ class Losses:
 
     Attributes:
         by_branch: the sum of token losses of each branch of the method that is trained, with gradients.
-        distillation: [distilled tokens] what the distillation branches sum, without gradient.
         divergence: [distilled tokens] student-teacher divergence before any clip, without gradient.
         rollout_is_weight: [tokens] truncated pi_old / pi_rollout.
         old_log_prob: [tokens] log pi_old.
@@ -29,7 +28,6 @@ class Losses:
     """
 
     by_branch: dict[str, Float[Tensor, ""]]
-    distillation: Float[Tensor, " distilled"]
     divergence: Float[Tensor, " distilled"]
     rollout_is_weight: Float[Tensor, " tokens"]
     old_log_prob: Float[Tensor, " tokens"]
@@ -113,7 +111,6 @@ def branch_losses(
             by_branch[branch.name] = distillation[own == index_of(branch.name)].sum()
     return Losses(
         by_branch,
-        distillation.detach(),
         divergence.detach(),
         rollout_is_weight,
         old,

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int64, Integer
 from torch import Tensor
 
 from srpo.algorithm.advantage import group_advantages
-from srpo.algorithm.diagnostics import copied_tokens, parts_and_quarters
+from srpo.algorithm.diagnostics import copied_tokens
 from srpo.algorithm.method import Method
 from srpo.algorithm.rollouts import Rollouts, TeacherLogProbs
 from srpo.algorithm.routing import Routes
@@ -38,9 +38,7 @@ class Targets:
         advantage: of the rollout in its group, before its branch changes it.
         branch: index of the branch in ``BRANCHES``.
         divergence_weight: w~_t, normalised over the whole mini-batch.
-        part_and_quarter: of the response (:func:`srpo.algorithm.diagnostics.parts_and_quarters`).
         copied: :func:`srpo.algorithm.diagnostics.copied_tokens`.
-        correct: 1 in a correct rollout, 0 in a wrong one; for the logs.
     """
 
     old_log_prob: Float[Tensor, " tokens"]
@@ -49,9 +47,7 @@ class Targets:
     advantage: Float[Tensor, " tokens"]
     branch: Integer[Tensor, " tokens"] = field(metadata=INTEGER)
     divergence_weight: Float[Tensor, " distilled"] = field(metadata=DISTILLED)
-    part_and_quarter: Int64[Tensor, " distilled"] = field(metadata=DISTILLED | INTEGER)
     copied: Int64[Tensor, " distilled"] = field(metadata=DISTILLED | INTEGER)
-    correct: Int64[Tensor, " distilled"] = field(metadata=DISTILLED | INTEGER)
 
 
 @dataclass(frozen=True)
@@ -112,9 +108,7 @@ def make_targets(
             advantage=advantages[row].expand(length),
             branch=routes.branch[row].to(torch.uint8).expand(length),
             divergence_weight=weights.get(row, none),
-            part_and_quarter=parts_and_quarters(parts[row]) if row in weights else no_ids,
             copied=copied.get(row, no_ids),
-            correct=rollouts.rewards[row].long().expand(length) if row in weights else no_ids,
         )
     return result
 

@@ -251,23 +251,6 @@ def model_description(folder: Path) -> Path:
     return folder / "base.json"
 
 
-def check_writable(folder: Path) -> None:
-    """Raise if ``folder`` cannot be created or written; nothing is created.
-
-    Raises:
-        SrpoError: naming the part of the path that prevents it.
-    """
-    if "~" in folder.parts:
-        raise SrpoError(f"{folder}: this would make a folder ~; write $HOME or the whole path")
-    existing = folder.absolute()
-    while not existing.exists():
-        existing = existing.parent
-    if not existing.is_dir():
-        raise SrpoError(f"{folder}: cannot be written, {existing} is not a directory")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise SrpoError(f"{folder}: cannot be written, no permission in {existing}")
-
-
 def is_published(folder: Path) -> bool:
     """Whether a folder is what ``srpo publish`` writes."""
     return (folder / "runs.jsonl.gz").is_file()

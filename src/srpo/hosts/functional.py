@@ -280,7 +280,6 @@ def loss(
         unscaled = unscaled_weights(nats, method.entropy_beta, spread)
         _check_part(Totals(int(trained.sum()), int(distilled.sum()), float(unscaled.sum())), of_all)
         weights = (of_all.scale * unscaled).float()
-    unused = ids.new_zeros(len(top))  # only diagnostics of the workflow read it
     targets = WorkerTargets(
         old_log_prob=old,
         rollout_log_prob=sampled,
@@ -288,9 +287,7 @@ def loss(
         advantage=by_token(group_advantages(rewards, groups)[own]),
         branch=by_token(routes.branch),
         divergence_weight=weights,
-        part_and_quarter=unused,
-        copied=unused,
-        correct=unused,
+        copied=ids.new_zeros(len(top)),  # only diagnostics of the workflow read it
         top_k_ids=top,
         teacher_log_probs=teacher_top,
     )

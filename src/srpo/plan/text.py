@@ -15,8 +15,7 @@ from srpo.plan.shortages import gigabytes, some_teacher_has_weights
 
 def render(plan: Plan) -> str:
     """The plan as text."""
-    parts = [_head(plan), _table(plan), _sums(plan), _seeds(plan), _notes(plan)]
-    return "\n\n".join(filter(None, parts)) + "\n"
+    return "\n\n".join([_head(plan), _table(plan), _sums(plan), _notes(plan)]) + "\n"
 
 
 def _columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -150,40 +149,6 @@ def _memory(plan: Plan) -> list[str]:
         "An update is overestimated: by 15 to 30 %, without these GB, of four updates measured on one H100.",
         f"A server has room for the keys and values of {joined(rooms)}.",
     ]
-
-
-def _seeds(plan: Plan) -> str:
-    """What the planned seeds tell apart, what one more would, and what it takes; trials are not compared."""
-    if plan.experiment.is_search:
-        return ""
-    if plan.experiment.is_rehearsal:
-        steps = plan.experiment.training.max_steps or 0
-        return f"A run ends after {plural(steps, 'step')}: it shows that the path works, and no difference of methods."
-    from srpo.analysis.statistics.power import sample_noise
-    from srpo.plan.seeds_text import assumed_sentences
-
-    experiment, samples = plan.experiment, plan.experiment.evaluation.rollouts
-    models: dict[str, list[str]] = {}  # by what is said of them
-    titles = {name: method.title for name, method in experiment.methods.items()}
-    for model in experiment.models:
-        runs = [run.run for run in plan.runs if run.run.model == model]
-        if not runs:
-            continue
-        names = dict.fromkeys(run.benchmark for run in runs)
-        noise = sample_noise([experiment.benchmarks[name].questions("test") for name in names], samples)
-        sentences = assumed_sentences(runs, titles, noise, paired=experiment.draws_per_seed(model))
-        said = "\n".join(f"- {sentence}" for sentence in sentences)
-        models.setdefault(said, []).append(model)
-    if not models:
-        return "No run, and nothing to tell apart."
-    # methods may have different numbers of seeds
-    one_seed = {(run.run.model, run.run.benchmark, run.run.method): run.total_seconds for run in plan.runs}
-    return "\n".join(
-        [
-            *(f"Seeds, {joined(names)}\n{said}" for said, names in models.items()),
-            f"One more seed of every run takes about {_hours(plan, sum(one_seed.values()))}.",
-        ]
-    )
 
 
 def _notes(plan: Plan) -> str:

@@ -70,9 +70,6 @@ DEVICE_MEMORY = {
 
 Not logged on CPUs."""
 
-DEVICE_FLOPS = "perf/device_flops"
-"""Dense bfloat16 FLOP/s of a GPU by verl's list; infinite if the list lacks it."""
-
 
 def update_metrics(output: TensorDict) -> dict[str, float]:
     """Means over a step's updates; for metrics per token, ratios of sums.
@@ -88,13 +85,11 @@ def update_metrics(output: TensorDict) -> dict[str, float]:
     metrics["actor/learning_rate"] = values["lr"][-1].item()
     if "teacher/distance" in values:
         metrics["teacher/distance"] = values["teacher/distance"][-1].item()
-    for name, worst in {**DEVICE_MEMORY, DEVICE_FLOPS: torch.max}.items():
+    for name, worst in DEVICE_MEMORY.items():
         if name in values:
             metrics[name] = worst(values[name]).item()
     for name, total, count in (
         ("loss/divergence", "sum/divergence", "sum/distilled_tokens"),
-        ("divergence/correct", "sum/divergence_correct", "sum/distilled_correct"),
-        ("divergence/wrong", "sum/divergence_wrong", "sum/distilled_wrong"),
         ("weights/loss_scale", "sum/weighted_divergence", "sum/divergence"),
         ("actor/clip_fraction", "sum/clipped_tokens", "sum/policy_tokens"),
         ("actor/rollout_is_weight", "sum/rollout_is_weight", "sum/trained_tokens"),
@@ -105,11 +100,6 @@ def update_metrics(output: TensorDict) -> dict[str, float]:
         ("student/top_k_mass", "sum/student_top_k_mass", "sum/distilled_tokens"),
         ("teacher/top_k_mass", "sum/teacher_top_k_mass", "sum/distilled_tokens"),
         ("copying/student", "sum/copying_student", "sum/copying_cases"),
-        *(
-            (f"distillation_share/{name.removeprefix('sum/share/')}", name, "sum/distillation")
-            for name in values
-            if name.startswith("sum/share/")
-        ),
     ):
         if {total, count} <= values.keys() and values[count].sum() > 0:
             metrics[name] = (values[total].sum() / values[count].sum()).item()

@@ -17,13 +17,11 @@ from verl.single_controller.base.decorator import Dispatch, make_nd_compute_data
 from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_device_id, get_device_name, get_torch_device
 from verl.utils.distributed import initialize_global_process_group_ray
-from verl.utils.flops_counter import get_device_flops
 from verl.utils.memory_utils import aggressive_empty_cache
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from srpo.algorithm.branches import BRANCHES, DROPPED, index_of
-from srpo.algorithm.diagnostics import share_sums
 from srpo.algorithm.distribution import top_k_with_tail
 from srpo.algorithm.importance import sampler_mismatch
 from srpo.algorithm.method import Method
@@ -31,7 +29,7 @@ from srpo.algorithm.objective import Losses, branch_losses, objective
 from srpo.algorithm.targets import WorkerTargets
 from srpo.policy import self_teacher_engine as _engine  # noqa: F401  registers the engine
 from srpo.policy.batches import NOT_KEPT, jagged_of_parts, split_row, unpack_targets
-from srpo.policy.interface import DEVICE_FLOPS, DEVICE_MEMORY
+from srpo.policy.interface import DEVICE_MEMORY
 from srpo.policy.verl_private import check_version, load_language_models, make_folders_without_locks
 
 KEPT = {"top_k_ids": torch.int64, "student_log_probs": torch.float32, "teacher_log_probs": torch.float32}
@@ -108,8 +106,6 @@ def srpo_loss(method: Method, model_output: dict, data: TensorDict, dp_group: ob
     denominator = data["batch_num_tokens"] / data["dp_size"]
     values = {f"loss/{name}": (loss.detach() / denominator).item() for name, loss in losses.by_branch.items()}
     values |= {f"sum/{name}": value.item() for name, value in _sums(method, targets, losses, student).items()}
-    shares = share_sums(targets.part_and_quarter, losses.distillation)
-    values |= {f"sum/share/{name}": value for name, value in shares.items()}
     metrics = {name: Metric(value=value, aggregation=AggregationType.SUM) for name, value in values.items()}
     return objective(losses, denominator), metrics
 
@@ -132,12 +128,7 @@ def _sums(method: Method, targets: WorkerTargets, losses: Losses, student: Tenso
         "policy_tokens": losses.policy_tokens,
         "clipped_tokens": losses.clipped,
         "distilled_tokens": torch.tensor(len(losses.divergence)),
-        "distillation": losses.distillation.sum(),
         "divergence": losses.divergence.sum(),
-        "distilled_correct": targets.correct.sum(),
-        "divergence_correct": (losses.divergence * targets.correct).sum(),
-        "distilled_wrong": (1 - targets.correct).sum(),
-        "divergence_wrong": (losses.divergence * (1 - targets.correct)).sum(),
         "weighted_divergence": (losses.divergence * targets.divergence_weight).sum(),
         "student_top_k_mass": -tail.expm1().sum(),
         "teacher_top_k_mass": -targets.teacher_log_probs[:, -1:].expm1().sum(),
@@ -196,12 +187,12 @@ class SRPOWorker(ActorRolloutRefWorker):
     def update_actor(self, data: TensorDict) -> TensorDict:
         """verl's update with what is kept; its metrics also have how far the teacher is from the student after it.
 
-        On GPUs they have the memory use (``interface.DEVICE_MEMORY``) and the FLOP/s of the card too, if verl knows it.
+        On GPUs they have the memory use (``interface.DEVICE_MEMORY``), too.
         """
         output = self._update(data)
         self.actor.engine.end_batch()
         # collectives: every rank takes part
-        more = {} if get_device_name() == "cpu" else _worst_device_memory() | {DEVICE_FLOPS: get_device_flops("B")}
+        more = {} if get_device_name() == "cpu" else _worst_device_memory()
         if self._method.needs_teacher:
             more["teacher/distance"] = self.actor.engine.teacher_distance()
         if output is not None:

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from srpo.algorithm.rollouts import Rollouts
 from srpo.experiment import memory
-from srpo.experiment.config import ModelledClock, RunSpec, Training
+from srpo.experiment.config import RunSpec, Training
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import (
     append_event,
@@ -35,7 +35,7 @@ from srpo.ground.gpus import hold_gpus
 from srpo.ground.imports import gc_paused
 from srpo.ground.layout import WEIGHTS, Layout, RunFiles
 from srpo.ground.machine import host_memory_gb
-from srpo.policy.interface import DEVICE_FLOPS, Policy
+from srpo.policy.interface import Policy
 from srpo.questions.splits import read_split
 from srpo.rollout.interface import MAX_RESTARTS, ServersFailed
 from srpo.training import checkpoints
@@ -45,7 +45,7 @@ from srpo.training.checkpoints import CHECKPOINT_SHARE
 from srpo.training.clock import PhaseTimer, best_of_budgets, seconds_of_step
 from srpo.training.interruption import Interrupted, Interruption
 from srpo.training.lengths import check_lengths
-from srpo.training.metrics import group_record, speed_metrics
+from srpo.training.metrics import group_record
 from srpo.training.provenance import origin_of, prepare_run_folder
 from srpo.training.questions import questions_of_step
 from srpo.training.step import Step
@@ -155,7 +155,7 @@ class Run:
             self.buffer.add_step(number, batch.questions, batch.rollouts)
             if batch.mini_batches:
                 self._check_updates(batch, metrics)
-            self._log_step(step.phases, batch, metrics)
+            self._log_step(step.phases, metrics)
             if number % self.training.validate_every == 0:
                 append_event(self.files.groups, group_record(number, batch))
 
@@ -177,12 +177,8 @@ class Run:
         yield
         self.seconds_of[what] = time.perf_counter() - start
 
-    def _log_step(self, phases: PhaseTimer, batch: Batch, metrics: dict[str, float]) -> None:
+    def _log_step(self, phases: PhaseTimer, metrics: Mapping[str, float]) -> None:
         phase_seconds = phases.seconds(self.training.clock)
-        device_flops = metrics.pop(DEVICE_FLOPS, math.inf)
-        if not isinstance(self.training.clock, ModelledClock):  # a modelled run's metrics are the same on any machine
-            texts = (*batch.rollouts.prompts, *batch.rollouts.responses)
-            metrics |= speed_metrics(phases, sum(map(len, texts)), self.spec.execution.ranks, device_flops)
         seconds = seconds_of_step(self.training.clock, self.spec.method, self.step, phase_seconds)
         self.clock += seconds
         self.wall_seconds += sum(phases.wall.values())

@@ -1,6 +1,5 @@
 """The metrics that a step logs, and the record of one group with its routing."""
 
-import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -16,11 +15,7 @@ from srpo.algorithm.routing import NO_SIBLING, Routes
 from srpo.algorithm.targets import Targets
 from srpo.ground.text import shortened
 from srpo.training.batch import Batch
-from srpo.training.clock import PhaseTimer
 from srpo.training.success_buffer import Success
-
-PASSES = ("log_prob", "teacher", "update")
-"""The phases that are passes of the trainer."""
 
 LOGGED_CHARACTERS = 1000
 """Maximum characters of a question or response in the log of groups."""
@@ -56,23 +51,6 @@ def rollout_metrics(method: Method, rollouts: Rollouts, routes: Routes) -> dict[
         "routing/all_correct_groups": (groups == 1).float().mean(),
     }
     return {name: value.item() for name, value in values.items()}
-
-
-def speed_metrics(phases: PhaseTimer, tokens: int, ranks: int, device_flops: float) -> dict[str, float]:
-    """Tokens per second and GPU of a step, and the share of the GPUs' FLOP/s that its passes reach.
-
-    ``perf/throughput`` is verl's: tokens of prompts and responses, over the seconds of all phases. ``perf/mfu`` is over
-    the phases except generation and has the model's FLOPs, recomputed activations not counted.
-
-    Args:
-        tokens: of the step's rollouts.
-        device_flops: FLOP/s of one GPU; infinite if they are not known, and then there is no ``perf/mfu``.
-    """
-    metrics = {"perf/throughput": tokens / sum(phases.wall.values()) / ranks}
-    seconds = sum(phases.wall[phase] for phase in PASSES)
-    if math.isfinite(device_flops) and seconds:
-        metrics["perf/mfu"] = sum(map(phases.dense_flops, PASSES)) / (seconds * ranks * device_flops)
-    return metrics
 
 
 def buffer_metrics(step: int, routes: Routes, earlier: Mapping[int, Success]) -> dict[str, float]:

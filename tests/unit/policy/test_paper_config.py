@@ -232,9 +232,7 @@ def test_clips_are_those_of_the_loss_that_the_worker_installs(composed, ratio, a
         advantage=torch.tensor([advantage]),
         branch=torch.tensor([index_of("grpo")]),
         divergence_weight=none,
-        part_and_quarter=no_ids,
         copied=no_ids,
-        correct=no_ids,
     )
     data = {name: jagged([rows[0]]) for name, (rows, _) in pack_targets({0: token}).items()}
     data |= {"top_k_ids": jagged([no_ids]), "teacher_log_probs": jagged([none])}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 
 import pytest
 import torch
@@ -14,13 +13,11 @@ from helpers import load_method
 from srpo.algorithm.routing import route
 from srpo.questions.splits import Question
 from srpo.training.batch import Batch
-from srpo.training.clock import PhaseTimer
 from srpo.training.metrics import (
     distillation_metrics,
     group_record,
     response_metrics,
     rollout_metrics,
-    speed_metrics,
     teacher_metrics,
 )
 
@@ -43,18 +40,6 @@ def test_metrics_of_a_batch_by_hand():
         "routing/all_correct_groups": 0.25,
     }
     assert rollout_metrics(method, rollouts, routes) == pytest.approx(expected)
-
-
-def test_speed_of_a_step_by_hand():
-    """1200 tokens in 4 s on 2 GPUs; the passes have 6e12 FLOPs in 2.5 s of two GPUs with 1e13 FLOP/s."""
-    phases = PhaseTimer()
-    phases.wall |= {"generate": 1.5, "log_prob": 0.5, "update": 2.0}
-    phases.count("generate", tokens=9, dense_flops=1e15, decode_flops=1e15)
-    phases.count("log_prob", tokens=9, dense_flops=2e12)
-    phases.count("update", tokens=9, dense_flops=4e12)
-    speed = speed_metrics(phases, 1200, 2, 1e13)
-    assert speed == pytest.approx({"perf/throughput": 150.0, "perf/mfu": 6e12 / (2.5 * 2e13)})
-    assert speed_metrics(phases, 1200, 2, math.inf) == pytest.approx({"perf/throughput": 150.0})
 
 
 def test_a_branch_is_logged_by_methods_that_use_it_only():

@@ -41,10 +41,10 @@ class Variance:
         squared = sum(term**2 / dof for term, dof in terms)
         return math.sqrt(variance), max(1.0, variance**2 / squared)
 
-    def half_width(self, level: float = LEVEL) -> float:
-        """Half the width of the interval of this variance; 0 if nothing varies."""
+    def half_width(self) -> float:
+        """Half the width of the 95 % interval of this variance; 0 if nothing varies."""
         error, dof = self.error()
-        return error * float(special.stdtrit(dof, (1 + level) / 2)) if error else 0.0
+        return error * float(special.stdtrit(dof, (1 + LEVEL) / 2)) if error else 0.0
 
 
 @dataclass(frozen=True)
