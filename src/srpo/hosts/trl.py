@@ -169,6 +169,19 @@ def _checked(name: str, reward: Callable[..., Any]) -> Callable[..., list[float]
     return call
 
 
+PAPER = {
+    "title": "Unifying Group-Relative and Self-Distillation Policy Optimization via Sample Routing",
+    "id": "2604.02288",
+    "citation": """\
+@article{li2026srpo,
+    title   = {Unifying Group-Relative and Self-Distillation Policy Optimization via Sample Routing},
+    author  = {Li, Gengsheng and Yang, Tianyu and others},
+    journal = {arXiv preprint arXiv:2604.02288},
+    year    = {2026}
+}""",
+}
+"""Of the card that TRL writes beside the weights; it would name SDPO's."""
+
 TEACHER_FILE = "teacher.safetensors"
 """The teacher's weights, in a checkpoint's folder."""
 
@@ -190,10 +203,10 @@ class SRPOTrainer(SDPOTrainer):
     """
 
     _tag_names: ClassVar = ["trl", "srpo"]
-    _paper: ClassVar[dict[str, str]] = {}  # TRL's card would name SDPO's
 
     def __init__(self, model: Any, reward_funcs: Any = None, args: Any = None, **kwargs: Any) -> None:
         self.method, self._name = args._method, args._method.title
+        self._paper = PAPER if self.method.name.startswith("srpo") else {}
         if (data := kwargs.get("train_dataset")) is not None:
             _check_dataset("train_dataset", data, args.generation_batch_size // args.num_generations)
         other = kwargs.get("eval_dataset")
@@ -212,6 +225,7 @@ class SRPOTrainer(SDPOTrainer):
         self._rewards: dict[bool, Tensor] = {}  # of all processes, by whether the model trains
         self._left = 0  # micro-batches of this update
         self._of_all = Totals()
+        self._limit = "max_reprompt_len", "teacher's prompt"  # of the prompts that are tokenized
 
     def _setup_teacher_model(self) -> None:
         """The teacher is a copy of the model that is given; TRL reads the files of the model's name again."""
@@ -249,6 +263,19 @@ class SRPOTrainer(SDPOTrainer):
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         if self.teacher_model is not self.model:
             load_model(self.accelerator.unwrap_model(self.teacher_model), Path(resume_from_checkpoint) / TEACHER_FILE)
+
+    def _tokenize_prompts(self, prompts: list[Any]) -> list[list[int]]:
+        self._limit = "max_prompt_length", "prompt"
+        found = super()._tokenize_prompts(prompts)
+        self._limit = "max_reprompt_len", "teacher's prompt"
+        return found
+
+    def _tokenize_prompts_untruncated(self, prompts: list[Any]) -> list[list[int]]:
+        found = super()._tokenize_prompts_untruncated(prompts)
+        (name, what), longest = self._limit, max(map(len, found), default=0)
+        if (most := getattr(self.args, name)) is not None and longest > most:
+            warnings.warn(f"{name} = {most}: a {what} has {longest} tokens, and TRL cuts its beginning", stacklevel=2)
+        return found
 
     def _generate_transformers(self, prompt_ids: list[list[int]]) -> Any:
         """The model's own settings, such as ``min_p``, would fill those that TRL leaves open."""
