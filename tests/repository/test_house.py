@@ -14,13 +14,13 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 34_953,
-    "code lines of src": 14_120,
-    "lines of src": 21_716,
-    "lines of analysis": 5_461,
-    "lines of tests": 24_906,
-    "error branches of src": 235,
-    "raise in src": 237,
+    "code lines of Python": 34_090,
+    "code lines of src": 13_746,
+    "lines of src": 21_134,
+    "lines of analysis": 5_221,
+    "lines of tests": 24_351,
+    "error branches of src": 230,
+    "raise in src": 232,
     "rooms of src": 14,
     "modules of more than 500 lines": 3,
     "lines of rules, Snakefile and profiles": 490,
