@@ -9,7 +9,7 @@ a base model and a benchmark. The questions are those of ``configs/registered-do
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -30,6 +30,7 @@ CLAIMS = {
     "grpo_overtakes_sdpo": "GRPO - SDPO",
 }
 COLOURS = ("#0B6B4A", "#B8860B", "#1F4FA3")
+DOSES = ["#D55E00", "#E69F00", "#56B4E9", "#332288"]
 DRAWS = 10_000
 
 
@@ -136,7 +137,8 @@ def draw(differences: pd.DataFrame, found: pd.DataFrame) -> Figure:
     left.set_xticks(range(len(doses)), [f"{dose:.0f} %" for dose in doses])
     left.set(xlabel="Pretraining examples that show a solution (dose)", ylabel="Difference at the end, points")
     left.legend(loc="best")
-    sns.scatterplot(found, x="gap", y="difference", hue="dose", palette="viridis_r", s=16, ax=right, legend="full")
+    hues: dict[str, Any] = {"hue": found["dose"].astype(int), "palette": DOSES[: len(doses)], "legend": "full"}
+    sns.scatterplot(found, x="gap", y="difference", s=16, ax=right, **hues)
     right.set(xlabel="Gap before training (teacher - student), points", ylabel="SRPO - GRPO at the end, points")
     right.legend(title="dose, %", loc="best")
     for axes in (left, right):

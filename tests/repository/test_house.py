@@ -14,7 +14,7 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 34_090,
+    "code lines of Python": 34_092,
     "code lines of src": 13_746,
     "lines of src": 21_134,
     "lines of analysis": 5_221,
@@ -24,7 +24,7 @@ BUDGETS = {
     "rooms of src": 14,
     "modules of more than 500 lines": 3,
     "lines of rules, Snakefile and profiles": 490,
-    "words of pages": 15_470,
+    "words of pages": 15468,
 }
 
 
@@ -91,7 +91,7 @@ SIZES: dict[str, Callable[[], int]] = {
     "lines of rules, Snakefile and profiles": lambda: _lines(
         "rules/*", "Snakefile", "profiles/*", "workflow/Snakefile"
     ),
-    "words of pages": lambda: sum(
+    "words of pages": 15468lambda: sum(
         len(path.read_text().split()) for path in [ROOT / "README.md", *_tracked("docs/*.md")]
     ),
 }
