@@ -24,7 +24,7 @@ BUDGETS = {
     "rooms of src": 14,
     "modules of more than 500 lines": 3,
     "lines of rules, Snakefile and profiles": 490,
-    "words of pages": 15468,
+    "words of pages": 15_468,
 }
 
 
@@ -91,7 +91,7 @@ SIZES: dict[str, Callable[[], int]] = {
     "lines of rules, Snakefile and profiles": lambda: _lines(
         "rules/*", "Snakefile", "profiles/*", "workflow/Snakefile"
     ),
-    "words of pages": 15468lambda: sum(
+    "words of pages": lambda: sum(
         len(path.read_text().split()) for path in [ROOT / "README.md", *_tracked("docs/*.md")]
     ),
 }
