@@ -38,7 +38,7 @@ def main(folder: Path = ROOT / "published" / "registered-doses") -> None:
     read = results(folder)
     print(by_dose(read).round(1).to_string(index=False), "\n")
     found = pairs(read)
-    print(told(found), signs(found), warnings(found), sep="\n")
+    print(told(found), signs(found), *(followed(found, says) for says in ("may help", "hurts")), sep="\n")
 
 
 def dose_of(read: Results, model: str) -> float:
@@ -47,16 +47,13 @@ def dose_of(read: Results, model: str) -> float:
 
 
 def by_dose(read: Results) -> pd.DataFrame:
-    """A row per dose and claim: ``value``, ``low`` and ``high`` in points, the ``verdict``, and on how many benchmarks
-    the claim's own interval satisfies its rule (``holding``).
-    """
-    decided = [found for found in findings(read) if found.claim.id in CLAIMS]
+    """A row per dose and claim: ``value``, ``low`` and ``high`` in points, and the ``verdict``."""
+    decided = [(found.claim, found.outcomes) for found in findings(read) if found.claim.id in CLAIMS]
     rows = [
-        {"dose": dose_of(read, of.model), "model": of.model, "difference": CLAIMS[found.claim.id]}
+        {"dose": dose_of(read, of.model), "model": of.model, "difference": CLAIMS[claim.id], "verdict": of.verdict}
         | {"value": of.estimate.value, "low": of.estimate.low, "high": of.estimate.high}
-        | {"verdict": of.verdict, "holding": of.holding}
-        for found in decided
-        for of in found.outcomes
+        for claim, outcomes in decided
+        for of in outcomes
         if of.estimate
     ]
     return pd.DataFrame(rows).sort_values("dose", kind="stable", ignore_index=True)
@@ -116,12 +113,13 @@ def signs(found: pd.DataFrame) -> tuple[int, int, int]:
     return same[0], same[1], len(found)
 
 
-def warnings(found: pd.DataFrame) -> tuple[int, int, int]:
-    """Of the pairs whose gap is below 0 with its interval: in how many SDPO ends below the untrained model, in how many
-    SRPO below GRPO, and their number.
+def followed(found: pd.DataFrame, says: str) -> tuple[int, int, int]:
+    """Of the pairs whose gap, with its interval, is above 0 (``may help``) or below (``hurts``): after how many SDPO's
+    gain has the sign of the gap, after how many SRPO minus GRPO has it, and their number.
     """
-    below = found[found["says"] == "hurts"]
-    return int((below["gain_sdpo"] < 0).sum()), int((below["difference"] < 0).sum()), len(below)
+    of = found[found["says"] == says]
+    same = [int((np.sign(of[name]) == np.sign(of["gap"])).sum()) for name in ("gain_sdpo", "difference")]
+    return same[0], same[1], len(of)
 
 
 def draw(differences: pd.DataFrame, found: pd.DataFrame) -> Figure:

@@ -226,19 +226,23 @@ def doses(name: str) -> str:
         fallen = results.run_ends.query("model == @model").groupby("method")["collapsed"].sum()[[*METHODS]]
         counts = ", ".join(map(str, fallen))
         lines.append([f"{dose:.0f} %", f"{gap:+.0f}", f"{untrained}; {', '.join(ends)}", *texts, counts])
-    drawn = picture("When does routing help?", name, figure_csv(pairs), partial(numbers_of.draw, rows, pairs))
+    drawn = picture(
+        "When does routing help?", name, figure_csv(rows) + figure_csv(pairs), partial(numbers_of.draw, rows, pairs)
+    )
     return f"{drawn}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def gap_or_dose(name: str) -> str:
     pairs = numbers_of.pairs(results_of(name))
     told, (by_gap, by_dose, count) = numbers_of.told(pairs), numbers_of.signs(pairs)
-    sdpo, srpo, below = numbers_of.warnings(pairs)
+    gained, above, up = numbers_of.followed(pairs, "may help")
+    lost, below, down = numbers_of.followed(pairs, "hurts")
     return (
         f"{told.gap:.2f} for the gap and {told.dose:.2f} for the dose; the first minus the second is {told.lead:+.2f} "
         f"[{told.low:+.2f}, {told.high:+.2f}]. SRPO minus GRPO has the sign of the gap in {by_gap} of {count} pairs, "
-        f"and the sign of its dose's mean in {by_dose}. In {below} pairs the interval of the gap is below 0. Of these "
-        f"SDPO ends below the untrained model in {sdpo}, and SRPO ends below GRPO in {srpo}."
+        f"and the sign of its dose's mean in {by_dose}. In {down} pairs the interval of the gap is below 0. Of these "
+        f"SDPO ends below the untrained model in {lost}, and SRPO below GRPO in {below}. In {up} pairs it is above 0. "
+        f"Of these SDPO ends above the untrained model in {gained}, and SRPO above GRPO in {above}."
     )
 
 

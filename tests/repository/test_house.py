@@ -15,9 +15,9 @@ from paths import ROOT
 
 BUDGETS = {
     "code lines of Python": 34_092,
-    "code lines of src": 13_746,
-    "lines of src": 21_134,
-    "lines of analysis": 5_221,
+    "code lines of src": 13_741,
+    "lines of src": 21_126,
+    "lines of analysis": 5_213,
     "lines of tests": 24_351,
     "error branches of src": 230,
     "raise in src": 232,

@@ -15,7 +15,9 @@ DIGITS = {f"{score}{end}": 1 for score in SCORES for end in ("", "_low", "_high"
 def table(results: Results) -> Table:
     """Model x method x benchmark x budget with all scores, their biases, and the base models."""
     experiment = results.experiment
-    frame = results.in_order(with_paper(scores_of_main_methods(results, SCORES), results))
+    methods = {model: [BASE, *results.main_methods(model)] for model in experiment.models}
+    averaged = {model: results.benchmarks(model) for model in experiment.models}
+    frame = results.in_order(with_paper(score_frame(results, methods, averaged), results))
     k, again = experiment.training.validation.rollouts, experiment.evaluation.rollouts
     titles = {
         "in_training": f"In-training maximum (the paper's protocol), avg@{k}, percent",
@@ -39,29 +41,19 @@ def table(results: Results) -> Table:
     return Table("Scores within each budget (the paper's table 1)", frame, notes, DIGITS, views)
 
 
-def scores_of_main_methods(results: Results, shown: Sequence[str]) -> pd.DataFrame:
-    models = list(results.experiment.models)
-    methods = {model: [BASE, *results.main_methods(model)] for model in models}
-    return score_frame(results, methods, {model: results.benchmarks(model) for model in models}, shown)
-
-
 def score_frame(
-    results: Results,
-    methods: Mapping[str, list[str]],
-    average_over: Mapping[str, list[str]],
-    shown: Sequence[str] = SCORES,
+    results: Results, methods: Mapping[str, list[str]], average_over: Mapping[str, list[str]]
 ) -> pd.DataFrame:
     """Mean over seeds with its interval for every planned score, base models (budget ``base``) first.
 
     Args:
-        shown: which of :data:`SCORES`.
         methods: which methods of each model; :data:`BASE` is one.
         average_over: the benchmarks of each model's rows of benchmark ``average``; none if fewer than two.
 
     Returns:
-        One row per :data:`SCORE_KEY`: each of ``shown`` in percent or points with ``_low``, ``_high``, the ``_unit`` of
-        its interval and the number of its ``_seeds``. An average is missing unless all its benchmarks have a score. If
-        seeds are base models, averages are over the seeds of which every method has all benchmarks.
+        One row per :data:`SCORE_KEY`: each of :data:`SCORES` in percent or points with ``_low``, ``_high``, the
+        ``_unit`` of its interval and the number of its ``_seeds``. An average is missing unless all its benchmarks have
+        a score. If seeds are base models, averages are over the seeds of which every method has all benchmarks.
     """
     rows = []
     for model, names in methods.items():
@@ -72,7 +64,7 @@ def score_frame(
                     averaged[AVERAGE] = average_over[model]
                 for name, over in averaged.items():
                     row: dict[str, float | str] = dict(zip(SCORE_KEY, (model, method, name, budget), strict=True))
-                    for score in shown:
+                    for score in SCORES:
                         same = _same_seeds(results, model, names, over, budget, score) if name == AVERAGE else None
                         estimate = None
                         if method != BASE or score == "resampled":  # no validation selects the untrained model
@@ -82,7 +74,7 @@ def score_frame(
                         counted = min(seeds, len(same)) if same is not None else seeds
                         row |= estimate_columns(score, estimate) | {f"{score}_seeds": counted}
                     rows.append(row)
-    columns = [f"{score}{end}" for score in shown for end in ("", "_low", "_high", "_unit", "_seeds")]
+    columns = [f"{score}{end}" for score in SCORES for end in ("", "_low", "_high", "_unit", "_seeds")]
     return pd.DataFrame(rows, columns=[*SCORE_KEY, *columns])
 
 
