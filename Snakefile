@@ -26,12 +26,12 @@ include: "rules/report.smk"
 report: "reports/workflow.rst"
 
 
-# GPUs of one machine: they limit the jobs on a machine, not those of a cluster.
+# GPUs are counted per machine, not over all jobs of a cluster.
 resource_scopes:
     gpu="local",
 
 
-# Each kind of file is named: Snakemake makes no missing file again that only a finished file needs.
+# Each kind of file is named: Snakemake ignores a missing file whose consumers are up to date.
 rule all:
     default_target: True
     input:

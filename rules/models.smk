@@ -34,5 +34,8 @@ use rule base_model as linked_model with:
         lambda wildcards: checkpoint_files(getattr(BASE_MODELS[wildcards.model], "path", Path()).expanduser()),
     output:
         description=f"<exp>/models/{{model,{LINKED}}}/base.json",
+    resources:
+        mem_mb=4000,
+        runtime=60,
     message:
         "Link the base model {wildcards.model}"

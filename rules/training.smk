@@ -17,7 +17,7 @@ rule train:
         "<exp>/logs/runs/{model}/{benchmark}/{method}/seed{seed}/train.log",
     benchmark:
         "<exp>/benchmarks/train/{model}/{benchmark}/{method}/seed{seed}.tsv"
-    # after the gap of every model, so that its answer is there before hours are spent
+    # gaps come first where slots are scarce: they say whether hours are well spent
     priority: -1
     conda:
         TRAINING

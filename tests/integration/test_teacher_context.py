@@ -1,72 +1,23 @@
-"""Runs whose teacher is shown feedback or the ground truth: its prompts by hand, and the methods that they extend."""
+"""I-SDPO, whose teacher is shown the ground truth: its prompts by hand, and the method that it is while it is not."""
 
 from __future__ import annotations
 
-import pytest
 import torch
-from tiny import hash_reward
-from tiny_runs import assert_same, trained
+from tiny_runs import trained
 
 from srpo.training import step
 
-NOTHING_SAID = {"routing/feedback_shown_fraction"}
 
-
-@pytest.fixture
-def shown(monkeypatch) -> list[tuple]:
-    """What the teacher's prompts have shown: solution and feedback."""
-    seen, prompt = [], step.teacher_prompt_ids
-
-    def record(tokenizer, messages, solution, longest, feedback=None):
-        seen.append((solution, feedback))
-        return prompt(tokenizer, messages, solution, longest, feedback)
-
-    monkeypatch.setattr(step, "teacher_prompt_ids", record)
-    return seen
-
-
-def test_without_feedback_it_is_sdpo_bit_for_bit(tmp_path, monkeypatch, shown):
-    monkeypatch.setattr(step, "compute_reward", hash_reward)
-    monkeypatch.setattr(step, "judge", lambda *each: (hash_reward(*each), None))
-    found, usual = (trained(tmp_path / name, name, steps=(3,)) for name in ("sdpo_feedback", "sdpo"))
-    assert {feedback for _, feedback in shown} == {None}
-    assert found[0][0]["metrics"]["routing/feedback_shown_fraction"] == 0
-    assert_same(found, usual, NOTHING_SAID)
-
-
-@pytest.mark.parametrize("feedback", ["without_solution", "always"])
-def test_feedback_is_of_the_rollouts_own_attempt(feedback, tmp_path, monkeypatch, shown):
-    """In each step the first rollout of the first two groups is right; the others are wrong, and all are told why."""
+def test_groups_without_a_success_are_shown_the_ground_truth(tmp_path, monkeypatch):
+    """Of four groups, the last two are all wrong."""
     asked: list[str] = []
-
-    def judge(_kind, text, _truth):
-        asked.append(text)
-        right = (len(asked) - 1) % 16 in (0, 4)
-        return float(right), None if right else f"no: {text}"
-
-    monkeypatch.setattr(step, "judge", judge)
-    context = {"feedback": feedback}
-    events, _ = trained(tmp_path, "sdpo_feedback", {"teacher_context": context}, steps=(1,))
-    own = [(None, f"no: {text}") for text in asked[8:]]
-    siblings = [
-        (asked[first], f"no: {text}" if feedback == "always" else None)
-        for first in (0, 4)
-        for text in asked[first + 1 : first + 4]
-    ]
-    assert sorted(map(str, set(shown))) == sorted(map(str, {*own, *siblings}))
-    metrics = events[0]["metrics"]
-    assert metrics["routing/sdpo_fraction"] == 14 / 16
-    assert metrics["routing/feedback_shown_fraction"] == (8 if feedback == "without_solution" else 14) / 16
-
-
-def test_groups_without_a_success_are_shown_the_ground_truth(tmp_path, monkeypatch, shown):
-    """I-SDPO: of four groups, the last two are all wrong."""
-    asked: list[str] = []
+    shown, prompt = [], step.teacher_prompt_ids
+    monkeypatch.setattr(step, "teacher_prompt_ids", lambda *given: shown.append(given[2]) or prompt(*given))
     monkeypatch.setattr(
         step, "compute_reward", lambda _, text, truth: float(asked.append(truth) or (len(asked) - 1) % 16 in (0, 4))
     )
     events, _ = trained(tmp_path, "i_sdpo", steps=(1,))
-    assert sorted(shown) == sorted((f"<answer> {truth}</answer>", None) for truth in (asked[8], asked[12]))
+    assert sorted(shown) == sorted(f"<answer> {truth}</answer>" for truth in (asked[8], asked[12]))
     assert events[0]["metrics"]["routing/sdpo_fraction"] == 0.5
 
 

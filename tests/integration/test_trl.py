@@ -80,7 +80,6 @@ def test_two_processes_have_one_denominator(tmp_path: Path) -> None:
         {"distillation_mode": "full_logits"},
         {"scale_rewards": "group"},
         {"method": "srpo_success_buffer"},
-        {"method": "srpo_trust_region"},
         {"auto_find_batch_size": True},
         {"top_p": 0.9},
         {"generation_kwargs": {"top_p": 0.9}},
@@ -269,7 +268,6 @@ def test_several_gpus_in_one_process_are_refused(monkeypatch: pytest.MonkeyPatch
     ("method", "kind", "rate", "every"),
     [
         ("srpo", "ema", 0.05, 2),
-        ("srpo_snapshot_teacher", "ema", 1.0, 20),
         ("srpo_frozen_teacher", "base", 0.05, 2),
         ("srpo_live_teacher", "live", 0.05, 2),
         ("grpo", "live", 0.05, 2),

@@ -36,7 +36,6 @@ def log_probs_of(routes: Routes, trained: list[int]) -> tuple[dict[int, Tensor],
     teacher = TeacherLogProbs(
         log_probs={i: -2 * torch.rand(LENGTHS[i], generator=generator) for i in rows},
         entropy={i: 3 * torch.rand(LENGTHS[i], generator=generator) for i in rows},
-        argmax_ids={i: torch.zeros(LENGTHS[i], dtype=torch.int64) for i in rows},
         divergence={i: torch.rand(LENGTHS[i], generator=generator) for i in rows},
     )
     return {i: old[i] for i in trained}, teacher
@@ -48,5 +47,4 @@ def targets_of(name: str, mini_batch_questions: int) -> tuple[dict[int, Targets]
     routes = route(rollouts.correct, rollouts.question, method.routing)
     batches = mini_batches(rollouts, routes, mini_batch_questions)
     old, teacher = log_probs_of(routes, [i for batch in batches for i in batch])
-    parts = {i: torch.zeros(n, dtype=torch.int64) for i, n in enumerate(LENGTHS)}
-    return make_targets(method, rollouts, routes, batches, old, teacher, parts), routes, old, teacher
+    return make_targets(method, rollouts, routes, batches, old, teacher), routes, old, teacher

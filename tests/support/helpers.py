@@ -26,7 +26,7 @@ METHODS = (
     "sc_sdpo",
 )
 
-TEACHERS = ("srpo_frozen_teacher", "srpo_live_teacher", "srpo_snapshot_teacher", "srpo_trust_region")
+TEACHERS = ("srpo_frozen_teacher", "srpo_live_teacher")
 """Methods whose teacher is not the paper's."""
 
 CONTEXTS = ("i_sdpo",)

@@ -20,7 +20,6 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from srpo.algorithm.method import Method
 from srpo.algorithm.rollouts import Rollouts, TeacherLogProbs
 from srpo.algorithm.targets import Targets
-from srpo.algorithm.teacher import Snapshot
 from srpo.experiment.config import RunSpec, Training
 from srpo.ground.layout import Layout
 from srpo.policy.in_process import InProcessPolicy
@@ -180,7 +179,6 @@ class Reference:
             with torch.no_grad():
                 for name, weight in weights(run.policy.worker.actor.engine.teacher).items():
                     self.teacher.get_parameter(name).copy_(weight)
-        self.moves = 0
         self.optimizer = torch.optim.AdamW(
             self.student.parameters(), lr=self.method.learning_rate, weight_decay=run.training.weight_decay
         )
@@ -193,19 +191,11 @@ class Reference:
 
     def teacher_log_probs(self, prompt: Tensor | list[int], response: Tensor) -> Tensor:
         """[response, vocabulary] of the teacher, whatever its kind."""
-        kind, share = self.method.teacher.kind, self.method.teacher_update_rate
-        own, students = (self.log_probs(model, prompt, response) for model in (self.teacher, self.student))
-        if kind == "trust_region":
-            product = own.exp() ** (1 - share) * students.exp() ** share
-            return (product / product.sum(-1, keepdim=True)).log()
-        return students if kind == "live" else own
+        return self.log_probs(self.student if self.method.teacher.kind == "live" else self.teacher, prompt, response)
 
     def move_teacher(self) -> None:
         """After a batch, or after an update if the method says so."""
-        self.moves += 1
-        teacher = self.method.teacher
-        copies = isinstance(teacher, Snapshot) and self.moves % teacher.every == 0
-        share = self.method.teacher_update_rate if teacher.kind == "ema" else float(copies)
+        share = self.method.teacher_update_rate if self.method.teacher.kind == "ema" else 0.0
         with torch.no_grad():
             for slow, fast in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
                 slow.copy_((1 - share) * slow + share * fast)

@@ -202,7 +202,7 @@ def diagnostics(rng: random.Random, method: Method, step: int) -> dict[str, floa
         "actor/rollout_is_truncated_fraction": 0.002 * rng.random(),
     }
     if "sdpo" in branches:
-        metrics |= {"copying/student": 0.3 + 0.1 * rng.random(), "copying/teacher": 0.8 + 0.1 * rng.random()}
+        rng.random(), rng.random()
     if method.entropy_beta > 0:
         metrics |= {
             "weights/p10": 0.2 + 0.1 * done,

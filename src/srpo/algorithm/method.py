@@ -102,7 +102,7 @@ class Method(Config):
     teacher: Teacher = Ema()
     """Whose weights score the student's tokens."""
     teacher_update_rate: Fraction = 0.05
-    """Share of the student: in a step of the EMA (table 3), or in the mixture of the trust region."""
+    """Share of the student in a step of the EMA (table 3)."""
     teacher_context: Annotated[TeacherContext, Field(exclude_if=lambda value: value == SIBLING_ONLY)] = SIBLING_ONLY
     """What the teacher's prompt shows in addition to the question."""
     success_buffer: Annotated[int, Field(ge=0)] = 0
@@ -177,11 +177,6 @@ class Method(Config):
         return self.entropy_beta > 0 or self.group_weight != "none"
 
     @property
-    def teacher_passes(self) -> int:
-        """Forward passes that score a response that uses the teacher; 0 without one."""
-        return self.teacher.passes if self.needs_teacher else 0
-
-    @property
     def teacher_has_weights(self) -> bool:
         """Whether a run holds a second set of weights."""
         return self.needs_teacher and self.teacher.has_weights
@@ -216,7 +211,9 @@ class Method(Config):
                     raise ValueError(f"{case} = {name}: no sibling to show the teacher; use {others}")
         shows = {"if_correct", "required"}
         if context != SIBLING_ONLY and shows.isdisjoint(BRANCHES[name].sibling for name in self.branches):
-            raise ValueError(f"teacher_context = {context.text}: no branch of the method shows its teacher a solution")
+            raise ValueError(
+                f"teacher_context.solution = {context.solution}: no branch of the method shows its teacher a solution"
+            )
         if self.success_buffer and context.solution != "sibling":
             raise ValueError(f"success_buffer = {self.success_buffer}: teacher_context.solution is {context.solution}")
         return self
@@ -248,9 +245,8 @@ class Method(Config):
         kind, default = self.teacher.kind, type(self).model_fields["teacher_update_rate"].default
         if not self.needs_teacher and kind != "ema":
             raise ValueError(f"teacher.kind = {kind}: no branch of the method asks a teacher")
-        if not self.teacher.has_rate and self.teacher_update_rate != default:
-            rate = f"teacher_update_rate = {self.teacher_update_rate:g}"
-            raise ValueError(f"{rate}: a teacher of kind {kind} has none; ema and trust_region have one")
+        if kind != "ema" and self.teacher_update_rate != default:
+            raise ValueError(f"teacher_update_rate = {self.teacher_update_rate:g}: only a teacher of kind ema has one")
         return self
 
 

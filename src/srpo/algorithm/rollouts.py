@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
@@ -19,7 +18,6 @@ class Rollouts:
         rewards: float32 in {0, 1}.
         in_format: whether a response has an answer that its reward can read; None if the reward does not tell.
         truncated: no end of sequence within the length limit.
-        feedback: what the reward function says of a wrong response; None for no rollout has any.
     """
 
     question: Int64[Tensor, " rollouts"]
@@ -30,15 +28,9 @@ class Rollouts:
     rewards: Float[Tensor, " rollouts"]
     in_format: list[bool | None]
     truncated: Bool[Tensor, " rollouts"]
-    feedback: list[str | None] | None = None
 
     def __len__(self) -> int:
         return len(self.responses)
-
-    @property
-    def has_feedback(self) -> Bool[Tensor, " rollouts"]:
-        """Which rollouts the reward function has said something about."""
-        return torch.tensor([text is not None for text in self.feedback or [None] * len(self)])
 
     @property
     def correct(self) -> Bool[Tensor, " rollouts"]:
@@ -55,11 +47,9 @@ class TeacherLogProbs:
     Attributes:
         log_probs: [response] log q(y_t).
         entropy: [response] H_t in nats, over the full vocabulary.
-        argmax_ids: [response] the most likely token at each position.
         divergence: [response] D_t at the start of the batch; empty unless the weights preserve the loss scale.
     """
 
     log_probs: dict[int, Float[Tensor, " _"]] = field(default_factory=dict)
     entropy: dict[int, Float[Tensor, " _"]] = field(default_factory=dict)
-    argmax_ids: dict[int, Int64[Tensor, " _"]] = field(default_factory=dict)
     divergence: dict[int, Float[Tensor, " _"]] = field(default_factory=dict)

@@ -23,7 +23,6 @@ class Routes:
         sibling: index of the correct sibling that the method chooses in the batch, or ``NO_SIBLING``.
         branch: index of the rollout's branch in ``BRANCHES``.
         remembered: whether a rollout without a correct sibling has a correct response of an earlier step instead.
-        has_feedback: whether the reward function has said something about a wrong rollout.
         context: what the method's teacher may be shown.
     """
 
@@ -31,13 +30,12 @@ class Routes:
     sibling: Int64[Tensor, " rollouts"]
     branch: Int64[Tensor, " rollouts"]
     remembered: Bool[Tensor, " rollouts"]
-    has_feedback: Bool[Tensor, " rollouts"]
     context: TeacherContext
 
     def of(self, rows: Int64[Tensor, " part"]) -> "Routes":
         """The routes of these rollouts; siblings keep their places in the batch."""
         correct, sibling, branch = self.correct[rows], self.sibling[rows], self.branch[rows]
-        return Routes(correct, sibling, branch, self.remembered[rows], self.has_feedback[rows], self.context)
+        return Routes(correct, sibling, branch, self.remembered[rows], self.context)
 
     def takes(self, name: str) -> Bool[Tensor, " rollouts"]:
         return self.branch == index_of(name)
@@ -57,7 +55,7 @@ class Routes:
     def uses_teacher(self) -> Bool[Tensor, " rollouts"]:
         """Which rollouts the teacher computes log-probs of."""
         uses_teacher = torch.tensor([branch.uses_teacher for branch in BRANCHES.values()])
-        return uses_teacher[self.branch] & (self.has_solution | self.has_feedback | self._own_prompt)
+        return uses_teacher[self.branch] & (self.has_solution | self._own_prompt)
 
     @property
     def has_solution(self) -> Bool[Tensor, " rollouts"]:
@@ -82,12 +80,6 @@ class Routes:
     def shown_truth(self) -> Bool[Tensor, " rollouts"]:
         """Whether the teacher's prompt has the right response of the data."""
         return self._shown & (self.shown_sibling == NO_SIBLING) & self.context.shows_ground_truth
-
-    @property
-    def shown_feedback(self) -> Bool[Tensor, " rollouts"]:
-        """Whether the teacher's prompt has what the reward function says of the rollout (SDPO's rule)."""
-        shown = self._shown & self.has_feedback
-        return shown & ~self.has_solution if self.context.feedback == "without_solution" else shown
 
     @property
     def _shown(self) -> Bool[Tensor, " rollouts"]:
@@ -136,7 +128,6 @@ def route(
     groups: Int64[Tensor, " rollouts"],
     table: Routing,
     earlier: Bool[Tensor, " rollouts"] | None = None,
-    feedback: Bool[Tensor, " rollouts"] | None = None,
     context: TeacherContext = SIBLING_ONLY,
 ) -> Routes:
     """Route every rollout of a batch by a method's table.
@@ -145,18 +136,11 @@ def route(
         table: the method's branch for each of (correct?, correct sibling exists?).
         earlier: whether a correct response of an earlier step could be shown; it counts as a sibling if there is no
             other. None: of no rollout.
-        feedback: whether the reward function has said something about a rollout. To a wrong one it is as good as a
-            sibling, unless the teacher has the ground truth to show. None: about no rollout.
         context: what the method's teacher may be shown.
     """
     sibling = first_correct_siblings(correct, groups)
     alone = sibling == NO_SIBLING
     remembered = torch.zeros_like(alone) if earlier is None else alone & earlier
-    unused = feedback is None or context.feedback == "never"
-    has_feedback = torch.zeros_like(alone) if unused else feedback & ~correct
-    informed = (~alone | remembered) & (context.solution != "none")
-    if not context.shows_ground_truth:
-        informed = informed | has_feedback
-    case = 2 * (~correct).long() + (~informed).long()
+    case = 2 * (~correct).long() + (alone & ~remembered).long()
     branch = torch.tensor([index_of(name) for name in table.branches])[case]
-    return Routes(correct, sibling, branch, remembered, has_feedback, context)
+    return Routes(correct, sibling, branch, remembered, context)

@@ -9,7 +9,6 @@ from jaxtyping import Float, Int64, Integer
 from torch import Tensor
 
 from srpo.algorithm.advantage import group_advantages
-from srpo.algorithm.diagnostics import copied_tokens
 from srpo.algorithm.method import Method
 from srpo.algorithm.rollouts import Rollouts, TeacherLogProbs
 from srpo.algorithm.routing import Routes
@@ -38,7 +37,6 @@ class Targets:
         advantage: of the rollout in its group, before its branch changes it.
         branch: index of the branch in ``BRANCHES``.
         divergence_weight: w~_t, normalised over the whole mini-batch.
-        copied: :func:`srpo.algorithm.diagnostics.copied_tokens`.
     """
 
     old_log_prob: Float[Tensor, " tokens"]
@@ -47,7 +45,6 @@ class Targets:
     advantage: Float[Tensor, " tokens"]
     branch: Integer[Tensor, " tokens"] = field(metadata=INTEGER)
     divergence_weight: Float[Tensor, " distilled"] = field(metadata=DISTILLED)
-    copied: Int64[Tensor, " distilled"] = field(metadata=DISTILLED | INTEGER)
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,6 @@ def make_targets(
     batches: Sequence[Sequence[int]],
     old_log_probs: Mapping[int, Tensor],
     teacher: TeacherLogProbs,
-    parts: Mapping[int, Tensor],
 ) -> dict[int, Targets]:
     """Turn rewards, routes and log-probs into what the loss reads, by rollout that is not dropped.
 
@@ -90,14 +86,10 @@ def make_targets(
     Args:
         batches: :func:`mini_batches` of the step.
         old_log_probs: [response] log pi_old(y_t) by rollout; empty if the update computes them.
-        parts: [response] int64 index into ``diagnostics.PARTS`` of each token, of the distilled rollouts and of the
-            siblings that their teacher sees.
     """
     advantages = group_advantages(rollouts.rewards, rollouts.question)
     weights = _weights(method, rollouts, routes, batches, teacher)
-    copied = copied_tokens(rollouts.responses, parts, {row: int(routes.shown_sibling[row]) for row in weights})
-    none, no_ids = torch.zeros(0), torch.zeros(0, dtype=torch.int64)
-    result = {}
+    none, result = torch.zeros(0), {}
     for row in sorted(row for rows in batches for row in rows):
         length = len(rollouts.responses[row])
         unknown = torch.full((length,), NOT_COMPUTED)
@@ -108,7 +100,6 @@ def make_targets(
             advantage=advantages[row].expand(length),
             branch=routes.branch[row].to(torch.uint8).expand(length),
             divergence_weight=weights.get(row, none),
-            copied=copied.get(row, no_ids),
         )
     return result
 

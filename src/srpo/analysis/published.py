@@ -104,7 +104,7 @@ def _rows(layout: Layout, pattern: Path) -> Iterator[dict[str, Any]]:
         key = {name: int(value) if name == "seed" else value for name, value in matched.groupdict().items()}
         contents = _read(path)
         if _text(path, contents).encode() != read_bytes(path):
-            raise SrpoError(f"{path}: was changed after srpo wrote it; snakemake --forcerun makes it again")
+            raise SrpoError(f"{path}: was changed after srpo wrote it; delete the folder and make it again")
         yield from (key | content for content in contents)
 
 

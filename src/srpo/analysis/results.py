@@ -95,7 +95,7 @@ class Results:
 
     @property
     def scores(self) -> pd.DataFrame:
-        """One row per run, time and test question.
+        """One row per run that counts, time and test question. Question n of a toy's two seeds may have two answers.
 
         Columns: those of :data:`RUN_KEY`; ``measured`` (``validation`` in training; ``evaluation`` of the checkpoint
         that a ``budget`` selects, and of the untrained model, method ``base``); ``step``; ``clock`` (seconds);
@@ -105,6 +105,7 @@ class Results:
         """
         frames = {"validation": (self.validations,), "evaluation": (self.evaluations, self.bases)}
         rows = pd.concat([f.assign(measured=name) for name, several in frames.items() for f in several])
+        rows = rows[~pd.MultiIndex.from_frame(rows[RUN_KEY]).isin(self.repeated)]
         shares = {name: rows[name] / rows["k"] / rows["questions"] for name in _NOT_RIGHT if name in rows}
         questions = rows["question_scores"].map(lambda scores: range(len(scores)))
         columns = [*RUN_KEY, "measured", "budget", "step", "clock", "question", "right", *_NOT_RIGHT]

@@ -433,7 +433,7 @@ Clock = Annotated[WallClock | ModelledClock | CalibratedClock, Field(discriminat
 BUDGET_IS = {
     "wall": "measured time: a faster machine takes more steps within it",
     "modelled": "FLOPs at nominal rates: it does not depend on the machine",
-    "calibrated": "a number of steps: each counts what it took in the paper (figure 4b), on whatever machine",
+    "calibrated": "a number of steps: each counts the seconds of the paper's Qwen3-8B (figure 4b), on whatever machine",
 }
 """What a budget is, by the kind of the clock."""
 
@@ -508,6 +508,7 @@ class Execution(Config):
     rollout_engine: Literal["embedded", "sglang"] = "embedded"
     rollout_tensor_parallel: Count = 1
     rollout_memory_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.6
+    # for tests: so SGLang draws one token in 28,000 regardless of its probability (sgl-project/sglang#25106)
     deterministic_rollouts: bool = False
     # whether MLflow shows a run while it trains, or a copy at the end; None: a copy of a miniature's
     tracking: Annotated[Literal["live", "copy"] | None, Field(exclude_if=lambda value: value is None)] = None
@@ -677,15 +678,6 @@ class Experiment(Config):
                     f"methods.{name}.mini_batch_questions = {method.mini_batch_questions}: "
                     f"must divide training.questions_per_batch = {self.training.questions_per_batch}"
                 )
-            more = {
-                f"teacher.kind = {method.teacher.kind}": method.teacher_passes > 1 and "has its second pass",
-            }
-            for key, what in more.items() if isinstance(self.training.clock, CalibratedClock) else ():
-                if what:
-                    raise ValueError(
-                        f"methods.{name}.{key}: no method of figure 4b {what}, so training.clock.kind = calibrated "
-                        "cannot count it; use wall or modelled"
-                    )
         return self
 
     @model_validator(mode="after")

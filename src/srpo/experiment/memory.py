@@ -144,8 +144,7 @@ def update_memory(
 ) -> dict[str, float]:
     """Bytes on each GPU at the peak of an update, if the largest micro-batch has distilled responses only.
 
-    The passes before it take less, also with a trust region: its two models have logits and gathered weights
-    each, but no gradients.
+    The passes before it take less: they have no gradients.
     """
     tokens = micro_batch_tokens(execution, training)
     layer, embedding = layer_parameters(shape), embedding_parameters(shape)

@@ -50,15 +50,14 @@ def route(
     step: int | None = None,
     earlier: Tensor | Sequence[bool] | None = None,
     *,
-    feedback: Tensor | Sequence[bool] | None = None,
     correct: Tensor | Sequence[bool] | float | None = None,
 ) -> routing.Routes:
     """Which branch each rollout takes, and which rollouts the teacher is asked about (section 3.1, table 7).
 
     Call it before the teacher's pass. The teacher reads the rollouts in ``uses_teacher``, each after the student's
     question enriched (:func:`srpo.questions.prompts.teacher_messages`) with the response of ``shown_sibling``, if that
-    is not ``NO_SIBLING`` (-1), with the right response of the data where ``shown_truth`` is true, and with your
-    feedback where ``shown_feedback`` is; or after the question alone if none of them is shown.
+    is not ``NO_SIBLING`` (-1), or with the right response of the data where ``shown_truth`` is true; or after the
+    question alone if neither is shown.
 
     Args:
         rewards: [rollouts] 1 for a correct rollout and 0 for a wrong one; any finite numbers if ``correct`` is given.
@@ -67,18 +66,16 @@ def route(
         step: the number of the training step, from 1, which a method with a second table needs.
         earlier: [rollouts] whether you have a correct response of an earlier step to show, for a method with a
             ``success_buffer``; None: of none. The teacher is shown it where ``shown_earlier`` is true.
-        feedback: [rollouts] whether your reward function says what is wrong with a rollout, for a method whose
-            ``teacher_context`` has feedback; None: of none.
         correct: which rollouts are correct: [rollouts] true and false, or the least reward of a correct one. None:
             those with the reward 1, if all others have 0.
 
     Raises:
         ValueError: if values are not of the same rollouts, a reward is neither 0 nor 1 and ``correct`` is not given,
-            the method has a second table and no step is given, or it shows no ``earlier`` or ``feedback`` and gets one.
+            the method has a second table and no step is given, or it shows no ``earlier`` and gets one.
     """
     method = _at(_method(method), step)
     rewards, groups = as_tensors(rewards, groups)
-    return _routes(method, _correct(rewards, correct), groups, earlier, feedback)
+    return _routes(method, _correct(rewards, correct), groups, earlier)
 
 
 @dataclass(frozen=True)
@@ -116,7 +113,6 @@ def totals(
     step: int | None = None,
     *,
     earlier: Tensor | Sequence[bool] | None = None,
-    feedback: Tensor | Sequence[bool] | None = None,
     correct: Tensor | Sequence[bool] | float | None = None,
     rows: Tensor | Sequence[int] | None = None,
 ) -> Totals:
@@ -126,13 +122,13 @@ def totals(
         lengths: [rollouts] how many response tokens each rollout of ``rows`` has.
         entropies: for each rollout of ``rows``, [response] the teacher's entropies in nats (:func:`entropy` of its
             logits); only those of distilled rollouts are read. None if ``method.weights_tokens`` is false.
-        rewards, groups, method, step, earlier, feedback, correct, rows: as in :func:`loss`.
+        rewards, groups, method, step, earlier, correct, rows: as in :func:`loss`.
     """
     method = _at(_method(method), step)
     rewards, groups = as_tensors(rewards, groups)
     right = _correct(rewards, correct)
     own = _rows(rows, len(rewards))
-    routes = _routes(method, right, groups, earlier, feedback).of(own)
+    routes = _routes(method, right, groups, earlier).of(own)
     lengths = torch.as_tensor(lengths).cpu()
     distilled = int(lengths[routes.distilled].sum())
     weight = float(distilled)
@@ -162,7 +158,6 @@ def loss(
     rollout_log_probs: Values | None = None,
     step: int | None = None,
     earlier: Tensor | Sequence[bool] | None = None,
-    feedback: Tensor | Sequence[bool] | None = None,
     correct: Tensor | Sequence[bool] | float | None = None,
     rows: Tensor | Sequence[int] | None = None,
     of_all: Totals | None = None,
@@ -195,7 +190,7 @@ def loss(
         old_log_probs: [rollouts, tokens] log pi_old of the sampled tokens, from the trainer before the first update of
             the batch; None if this is its only update. The top K are the student's at this update.
         rollout_log_probs: likewise from the rollout engine, for the rollout correction; None: no correction.
-        step, earlier, feedback, correct: as in :func:`route`. Advantages are of the rewards, routing and
+        step, earlier, correct: as in :func:`route`. Advantages are of the rewards, routing and
             ``group_weight`` of ``correct``. If it is a number that no reward reaches, all rollouts are wrong ones
             without a sibling, without an error: SRPO is GRPO then.
         rows: int64, which rollouts the values by token are of, in their order; None: of all.
@@ -222,7 +217,7 @@ def loss(
     own = _rows(rows, len(rewards))
     values = (logits, teacher_logits, response_ids, response_mask, old_log_probs, rollout_log_probs)
     _check_alike(len(own), [each for each in values if each is not None])
-    routes = _routes(method, right, groups, earlier, feedback).of(own)
+    routes = _routes(method, right, groups, earlier).of(own)
     if teacher_logits is None and routes.uses_teacher.any():
         raise ValueError(f"method {method.name}: the teacher's logits are missing")
     every = torch.ones(len(own), dtype=torch.bool)
@@ -287,7 +282,6 @@ def loss(
         advantage=by_token(group_advantages(rewards, groups)[own]),
         branch=by_token(routes.branch),
         divergence_weight=weights,
-        copied=ids.new_zeros(len(top)),  # only diagnostics of the workflow read it
         top_k_ids=top,
         teacher_log_probs=teacher_top,
     )
@@ -375,18 +369,11 @@ def _routes(
     correct: Tensor,
     groups: Tensor,
     earlier: Tensor | Sequence[bool] | None,
-    feedback: Tensor | Sequence[bool] | None,
 ) -> routing.Routes:
     if earlier is not None and not method.success_buffer:
         raise ValueError(f"method {method.name}: success_buffer = 0, so it shows no earlier response; drop `earlier`")
-    context = method.teacher_context
-    if feedback is not None and context.feedback == "never":
-        raise ValueError(f"method {method.name}: teacher_context.feedback = never, so it shows none; drop `feedback`")
-    known, said = (
-        None if values is None else _flags(name, values, len(correct))
-        for name, values in (("earlier", earlier), ("feedback", feedback))
-    )
-    return routing.route(correct, groups, method.routing, known, said, context)
+    known = None if earlier is None else _flags("earlier", earlier, len(correct))
+    return routing.route(correct, groups, method.routing, known, method.teacher_context)
 
 
 def _check_finite(name: str, log_probs: Tensor, rows: Tensor) -> None:

@@ -42,7 +42,7 @@ HYPERPARAMETERS = {
 }
 """Fields of the configuration that are hyperparameters of the method, by TRL's names."""
 
-TEACHERS = {"ema": "ema", "frozen": "base", "live": "live", "snapshot": "ema"}
+TEACHERS = {"ema": "ema", "frozen": "base", "live": "live"}
 """TRL's ``teacher_model_kind`` of a teacher."""
 
 OF_SAMPLES = ("top_p", "top_k", "min_p", "repetition_penalty", "neftune_noise_alpha")
@@ -127,11 +127,8 @@ class SRPOConfig(SDPOConfig):
         # a method that asks no teacher needs no second weights
         teacher = method.teacher
         self.teacher_model_kind = TEACHERS[teacher.kind] if method.needs_teacher else "live"
-        if teacher.kind == "snapshot":
-            self.teacher_update_rate = 1.0
-        self.teacher_sync_steps = getattr(teacher, "every", 1)
-        if getattr(teacher, "moves_after", "batch") == "batch":
-            self.teacher_sync_steps *= self.updates_per_batch
+        every_batch = getattr(teacher, "moves_after", "batch") == "batch"
+        self.teacher_sync_steps = self.updates_per_batch if every_batch else 1
 
     @property
     def updates_per_batch(self) -> int:
@@ -141,7 +138,6 @@ class SRPOConfig(SDPOConfig):
 
 def _check_trl_can_run(method: Method) -> None:
     for what, is_so in {
-        "trust region": method.teacher.kind not in TEACHERS,
         "success_buffer": bool(method.success_buffer),
         "teacher_context": method.teacher_context != SIBLING_ONLY,
         "teacher under the student's own prompt": "not_shown" in {BRANCHES[name].sibling for name in method.branches},

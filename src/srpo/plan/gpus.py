@@ -141,7 +141,7 @@ def card_seconds(
     scored = TEACHER_SHARE[timed_like(method)]
     cost = model_cost(shape)
     score = cost.forward_flops([prompt + response])
-    teacher = (method.teacher_passes if method else 0) * scored * cost.forward_flops([prompt + response + response])
+    teacher = scored * cost.forward_flops([prompt + response + response])
     several_updates = method is None or method.mini_batch_questions < training.questions_per_batch
     before = score if several_updates else scored * score  # old log-probs, or the top K of what the teacher scores
     update = (4 if execution.gradient_checkpointing else 3) * score

@@ -46,8 +46,7 @@ class Measurements:
     def of(self, model: str, method: str | None, methods: Mapping[str, Method]) -> tuple[str, Phases] | None:
         """The measured phases of a model's method, or of one with the same passes, and the name of that method.
 
-        If the teacher of the other one scores in another number of passes, its seconds are in proportion. Without a
-        method those of the untrained model, which generates like GRPO's at first.
+        Without a method those of the untrained model, which generates like GRPO's at first.
         """
         like = timed_like(methods[method] if method else None)
         plain = [name for of, name in self.phases if of == model and methods[name].second_routing is None]
@@ -55,13 +54,7 @@ class Measurements:
         if (model, method) in self.phases:
             found.append(str(method))
         name = method if method in found else next(iter(found), None)
-        if name is None:
-            return None
-        phases = self.phases[model, name]
-        if method and methods[method].teacher_passes != methods[name].teacher_passes:
-            times = methods[method].teacher_passes / methods[name].teacher_passes
-            phases = {**phases, "teacher": times * phases["teacher"]}
-        return name, phases
+        return None if name is None else (name, self.phases[model, name])
 
 
 def read_measurements(paths: Iterable[Path], planned: Experiment) -> Measurements:

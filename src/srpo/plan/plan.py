@@ -417,7 +417,7 @@ def _modelled_step(experiment: Experiment, shape: TransformerShape, method: Meth
     passes = 3 if once else 4
     dense = passes * forward(prompt, training.questions_per_batch)
     if method is not None and method.needs_teacher:  # two prompts a group: the sibling shown sees another
-        dense += method.teacher_passes * forward(training.max_reprompt_len, 2 * training.questions_per_batch)
+        dense += forward(training.max_reprompt_len, 2 * training.questions_per_batch)
     prompts = training.questions_per_batch * cost.forward_flops([prompt])
     decode = rows * cost.decode_flops([prompt], [response])
     rates = _rates(training)

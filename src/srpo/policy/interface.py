@@ -99,7 +99,6 @@ def update_metrics(output: TensorDict) -> dict[str, float]:
         ("rollout_corr/k3_kl", "sum/k3_kl", "sum/trained_tokens"),
         ("student/top_k_mass", "sum/student_top_k_mass", "sum/distilled_tokens"),
         ("teacher/top_k_mass", "sum/teacher_top_k_mass", "sum/distilled_tokens"),
-        ("copying/student", "sum/copying_student", "sum/copying_cases"),
     ):
         if {total, count} <= values.keys() and values[count].sum() > 0:
             metrics[name] = (values[total].sum() / values[count].sum()).item()

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy._core.multiarray import _reconstruct
 from tensordict import TensorDict
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, GenerationConfig, PretrainedConfig
@@ -34,34 +34,11 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from srpo.algorithm.distribution import entropy, token_and_top_k_log_probs, token_log_probs, top_k_ids
 from srpo.algorithm.routing import has_loss
-from srpo.algorithm.teacher import Teacher
+from srpo.algorithm.teacher import Ema, Teacher
 from srpo.ground.layout import WEIGHTS
 from srpo.policy.batches import unpack_targets
 from srpo.policy.shared_prompts import PackedRows
 from srpo.policy.verl_private import build_sharded_copy
-
-
-class TrustRegionModel(nn.Module):
-    """A frozen and a live model as one, without gradients.
-
-    Logits are log-probs up to a constant at each position, so their mixture is the logits of
-    ``q_frozen^(1 - share) q_live^share / Z``, whatever is then computed from it: top K, tail, entropy. The mixture has
-    the precision of the models' own logits. It overwrites the frozen model's.
-
-    Args:
-        share: of the live model, in [0, 1]. At 0 the logits are the frozen model's, at 1 the live one's, bit for bit.
-    """
-
-    def __init__(self, frozen: nn.Module, live: nn.Module, share: float) -> None:
-        super().__init__()
-        self.frozen, self.live, self.share = frozen, live, share
-
-    @torch.no_grad()
-    def forward(self, **inputs: Any) -> Any:
-        """The frozen model's output with the mixed logits."""
-        output = self.frozen(**inputs)
-        output.logits.lerp_(self.live(**inputs).logits, self.share)
-        return output
 
 
 def write_weights(folder: Path, tensors: dict[str, Tensor], config: PretrainedConfig) -> None:
@@ -86,9 +63,6 @@ def write_weights(folder: Path, tensors: dict[str, Tensor], config: PretrainedCo
     model.save_pretrained(folder, state_dict=tensors)
 
 
-MOVES = "moves"
-"""The entry of the teacher's file that counts its moves; no parameter has a name without a point."""
-
 NORM_PART = 2**20
 """Weights whose float64 copy is made at a time; a whole embedding's would be written to memory and read again."""
 
@@ -97,14 +71,11 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
     """The student, its optimizer and, if the method's teacher has its own weights, these.
 
     Attributes:
-        teacher: the teacher's weights, frozen ones of a trust region included; None without any, as of a live teacher.
-        moves: how often the teacher could move since the run began: after each batch in which the student has moved, or
-            after each update.
+        teacher: the teacher's weights; None without any, as of a live teacher.
     """
 
     module: Any
     teacher: Any = None
-    moves = 0
     offload_teacher = False
     _student_moved = False
     _measures_only = False
@@ -150,11 +121,8 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
         self._student_moved = False
 
     def _follow(self, after: str) -> None:
-        if self.teacher is None or getattr(self._kind, "moves_after", None) != after:
-            return
-        self.moves += 1
-        if share := self._kind.share_of_student(self.moves, self._rate):
-            self._move_teacher(share)
+        if self.teacher is not None and isinstance(self._kind, Ema) and self._kind.moves_after == after:
+            self._move_teacher(self._rate)
 
     @contextmanager
     def teacher_in_place(self) -> Iterator[None]:
@@ -165,8 +133,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
         if self.offload_teacher:
             load_fsdp_model_to_gpu(self.teacher)
         student = self.module
-        mixes = self._kind.passes > 1
-        self.module = TrustRegionModel(self.teacher, student, self._rate) if mixes else self.teacher
+        self.module = self.teacher
         try:
             yield
         finally:
@@ -218,7 +185,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
         self._write_weights(Path(local_path) / WEIGHTS)
         if self.teacher is not None:
             shard = {name: _local(tensor) for name, tensor in self.teacher.named_parameters()}
-            torch.save(shard | {MOVES: torch.tensor(self.moves)}, self._teacher_path(local_path))
+            torch.save(shard, self._teacher_path(local_path))
 
     def save_weights(self, local_path: str) -> None:
         """What evaluation needs: the student in Hugging Face format, below ``local_path/huggingface``."""
@@ -251,7 +218,6 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
         if self.teacher is not None:
             # on the CPU: the device has no memory for a second copy
             shard = torch.load(self._teacher_path(local_path), map_location="cpu", weights_only=True)
-            self.moves = int(shard[MOVES])
             with torch.no_grad():
                 for name, tensor in self.teacher.named_parameters():
                     _local(tensor).copy_(shard[name])
@@ -334,7 +300,7 @@ def teacher_outputs(logits: Tensor, micro_batch: TensorDict) -> dict[str, Tensor
         logits: [response tokens, vocabulary].
     """
     responses, lengths = _responses(micro_batch)
-    outputs = {"argmax_ids": _jagged(logits.argmax(-1), lengths)}
+    outputs = {}
     if "top_k_ids" in micro_batch:
         ids = micro_batch["top_k_ids"].values().unflatten(0, (len(responses), -1))
         everywhere = torch.ones_like(responses, dtype=torch.bool)

@@ -118,7 +118,6 @@ def _sums(method: Method, targets: WorkerTargets, losses: Losses, student: Tenso
     """
     trained = targets.branch != index_of(DROPPED.name)  # false for filler rows
     correction = losses.rollout_is_weight[trained]
-    asked = targets.copied >= 0
     tail = torch.zeros(0) if student is None else student.detach()[:, -1]
     return {
         "trained_tokens": trained.sum(),
@@ -132,8 +131,6 @@ def _sums(method: Method, targets: WorkerTargets, losses: Losses, student: Tenso
         "weighted_divergence": (losses.divergence * targets.divergence_weight).sum(),
         "student_top_k_mass": -tail.expm1().sum(),
         "teacher_top_k_mass": -targets.teacher_log_probs[:, -1:].expm1().sum(),
-        "copying_cases": asked.sum(),
-        "copying_student": (targets.top_k_ids[:, :1].flatten() == targets.copied)[asked].sum(),
     }
 
 
@@ -213,7 +210,7 @@ class SRPOWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def compute_teacher_log_prob(self, data: TensorDict) -> TensorDict:
-        """The teacher's pass: log-probs of the tokens, entropy and argmax; the teacher's distributions stay here.
+        """The teacher's pass: log-probs of the tokens, entropy; the teacher's distributions stay here.
 
         They are on the student's top K if those were kept (the batch's option ``on_top_k``), else whole. If the
         batch has the rollouts' branches, the output has the ``divergence`` between student and teacher.

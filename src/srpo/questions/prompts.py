@@ -1,7 +1,7 @@
 """Chat messages to prompt tokens, for the student and for the self-teacher.
 
-The teacher's prompt is SDPO's reprompt: the question, a correct response, what the reward function says of the
-student's own attempt (never in the paper, section 3 and appendix), and the request to solve the original question.
+The teacher's prompt is SDPO's reprompt: the question, a correct response, and the request to solve the original
+question (section 3 and appendix; its template has a place for feedback, which stays empty in the paper).
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 Messages = list[dict[str, str]]
 
 _SOLUTION = "\nCorrect solution:\n\n{solution}"
-_FEEDBACK = "\nThe following is feedback from your unsuccessful earlier attempt:\n\n{feedback}"
 _CUT = "\ufdd0"
 """Between two parts of a prompt that become tokens apart. Unicode has no such character."""
-_REPROMPT = "{prompt}{solution}{feedback}\n\nCorrectly solve the original question."
+_REPROMPT = "{prompt}{solution}\n\nCorrectly solve the original question."
 
 
 def student_prompts(
@@ -77,45 +76,28 @@ def response_texts(tokenizer: PreTrainedTokenizerFast, responses: Iterable[Seque
     return tokenizer.batch_decode([[token for token in response if token not in marks] for response in responses])
 
 
-def teacher_messages(messages: Messages, solution: str | None, feedback: str | None = None) -> Messages:
-    """Enrich a question; messages before the last stay as they are.
-
-    Args:
-        solution: a correct response, such as a sibling's; None to show none, if there is feedback.
-        feedback: what the reward function says of the student's own, wrong response; None to show none.
-    """
-    if solution is None and feedback is None:
-        raise ValueError("solution and feedback are None: give one; a teacher without them reads the question as it is")
+def teacher_messages(messages: Messages, solution: str) -> Messages:
+    """Enrich a question with a correct response, such as a sibling's; messages before the last stay as they are."""
     if (role := messages[-1]["role"]) in ("assistant", "system"):
         raise ValueError(f"the last message is of the role {role}: give the question last, to which the text is added")
-    return _enriched(messages, None if solution is None else strip_thinking(solution), feedback)
+    return _enriched(messages, strip_thinking(solution))
 
 
 def teacher_prompt_ids(
-    tokenizer: PreTrainedTokenizerFast,
-    messages: Messages,
-    solution: str | None,
-    max_length: int,
-    feedback: str | None = None,
+    tokenizer: PreTrainedTokenizerFast, messages: Messages, solution: str, max_length: int
 ) -> list[int]:
-    """Tokenize the enriched prompt, shortening the feedback and then the solution if it would be too long.
+    """Tokenize the enriched prompt, shortening the solution if it would be too long.
 
     The reference cuts the prompt's end instead and with it the assistant's header. A mark of turns that a response
     spells, such as ``<|im_end|>``, stays text.
     """
     marks = "|".join(map(re.escape, tokenizer.convert_ids_to_tokens(sorted(turn_marks(tokenizer)[1])))) or "(?!)"
-    given = {"solution": solution and strip_thinking(solution), "feedback": feedback}
-    shown = {part: text and re.sub(f"(?={marks}).", rf"\g<0>{_CUT}", text) for part, text in given.items()}
-    ids = _prompt_ids(tokenizer, _enriched(messages, **shown))
-    for part in ("feedback", "solution"):
-        text = shown[part]
-        if text is None or len(ids) <= max_length:
-            continue
-        ends = [end for _, end in _encode(tokenizer, text, offsets=True)["offset_mapping"]]
-        while ends and len(ids) > max_length:
-            del ends[max(0, len(ends) - (len(ids) - max_length)) :]
-            shown[part] = text[: ends[-1]] if ends else ""
-            ids = _prompt_ids(tokenizer, _enriched(messages, **shown))
+    text = re.sub(f"(?={marks}).", rf"\g<0>{_CUT}", strip_thinking(solution))
+    ids = _prompt_ids(tokenizer, _enriched(messages, text))
+    ends = [end for _, end in _encode(tokenizer, text, offsets=True)["offset_mapping"]] if len(ids) > max_length else []
+    while ends and len(ids) > max_length:
+        del ends[max(0, len(ends) - (len(ids) - max_length)) :]
+        ids = _prompt_ids(tokenizer, _enriched(messages, text[: ends[-1]] if ends else ""))
     if len(ids) > max_length:
         raise SrpoError(
             f"training.max_reprompt_len = {max_length}: an enriched prompt has {len(ids)} tokens "
@@ -124,11 +106,10 @@ def teacher_prompt_ids(
     return ids
 
 
-def _enriched(messages: Messages, solution: str | None, feedback: str | None) -> Messages:
+def _enriched(messages: Messages, solution: str) -> Messages:
     *before, last = messages
-    solved = "" if solution is None else _SOLUTION.format(solution=solution)
-    told = "" if feedback is None else _FEEDBACK.format(feedback=feedback)
-    return [*before, {**last, "content": _REPROMPT.format(prompt=last["content"], solution=solved, feedback=told)}]
+    shown = _REPROMPT.format(prompt=last["content"], solution=_SOLUTION.format(solution=solution))
+    return [*before, {**last, "content": shown}]
 
 
 def _prompt_ids(tokenizer: PreTrainedTokenizerFast, messages: Messages) -> list[int]:

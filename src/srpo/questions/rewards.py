@@ -39,7 +39,7 @@ class Reward:
 
     Attributes:
         is_correct: from a response and the ground truth, whether the response is right: True, False, 1 or 0. A
-            ValueError counts as wrong. A function of one's own may return a pair: this, and a text of what is wrong.
+            ValueError counts as wrong.
         check_truth: raises ValueError for a ground truth that cannot be used for scoring.
         truth_format: what a ground truth must be, for the error message.
         reference_scores: whether the SDPO repository's reading of tool calls can reward a truth at all; None where
@@ -48,7 +48,6 @@ class Reward:
         form: what a response must have around its answer, which its prompt should name; empty if nobody knows.
         has_format: whether a response has an answer that the reward can read, right or wrong; a ValueError counts as
             no. None if nobody can know, as of a function of one's own.
-        feedback: from a wrong response and the ground truth, what is wrong with it.
         solution: the ground truth as a right response.
     """
 
@@ -59,7 +58,6 @@ class Reward:
     answer: Callable[[str], str] = str
     form: str = ""
     has_format: Callable[[str], bool] | None = None
-    feedback: Callable[[str, str], str] | None = None
     solution: Callable[[str], str] = str
 
 
@@ -99,42 +97,18 @@ def compute_reward(kind: str, response: str, ground_truth: str) -> float:
     Returns:
         1.0 if right, otherwise 0.0, whatever the response and the truth are.
     """
-    return _score(kind, response, ground_truth)[0]
-
-
-def judge(kind: str, response: str, ground_truth: str) -> tuple[float, str | None]:
-    """Score a response, and say what is wrong with it: a text for the self-teacher.
-
-    Args, Raises: as :func:`compute_reward`.
-
-    Returns:
-        The reward; and the text, None if the response is right or the reward says nothing.
-    """
-    score, text = _score(kind, response, ground_truth)
-    say = find_reward(kind).feedback
-    if score == 0.0 and text is None and say is not None:
-        with contextlib.suppress(ValueError, RecursionError):
-            text = say(response, ground_truth)
-    return score, text if score == 0.0 and text and text.strip() else None
-
-
-def _score(kind: str, response: str, ground_truth: str) -> tuple[float, str | None]:
-    """The reward, and what its function has said."""
-    is_correct, text = find_reward(kind).is_correct, None
+    is_correct = find_reward(kind).is_correct
     if not (isinstance(response, str) and isinstance(ground_truth, str)):  # the number 5 would never be right
         raise SrpoError(f"response = {response!r:.80}, truth = {ground_truth!r:.80}: must be text")
     try:
         reward = is_correct(response, ground_truth)
     except (ValueError, RecursionError):
         # JSON that is malformed, too deep or has an integer of thousands of digits
-        return 0.0, None
-    if isinstance(reward, tuple) and len(reward) == 2 and isinstance(reward[1], str | None):
-        reward, text = reward
+        return 0.0
     with contextlib.suppress(TypeError, ValueError):  # if it is not a number
         if (score := float(reward)) in (0.0, 1.0):  # type: ignore[arg-type]  # a reward may return anything
-            return score, text
-    what = f"reward {kind}: {reward!r:.200} for the response {response[:200]!r}"
-    raise SrpoError(f"{what}; routing knows 0 and 1: return one, or a pair of it and a text")
+            return score
+    raise SrpoError(f"reward {kind}: {reward!r:.200} for the response {response[:200]!r}; routing knows 0 and 1")
 
 
 def shortest_answer(kind: str, ground_truth: str) -> str | None:
@@ -247,39 +221,6 @@ def _as_answer(truth: str) -> str:
     return f"<answer> {truth}</answer>"
 
 
-def _what_is_wrong(response: str, truth: str) -> str:
-    """Names the answer and, if it has several words, its first wrong one."""
-    answer = _last_answer(response)
-    if not answer:
-        return "There is no answer between <answer> and </answer>."
-    words, right = answer.split(), truth.split()
-    wrong = next((i for i, word in enumerate(words) if i >= len(right) or word != right[i]), None)
-    if wrong is None:
-        return f"The answer {answer} is not complete."
-    return f"The answer {answer} is wrong" + (f": {words[wrong]} is its first mistake." if len(words) > 1 else ".")
-
-
-def _what_is_wrong_in_task(response: str, truth: str) -> str:
-    return _what_is_wrong(response, json.loads(truth)["answer"])
-
-
-def _what_is_wrong_in_calls(response: str, truth: str) -> str:
-    """Names the actions if they are wrong, else the first wrong input."""
-    calls, names = _read_truth(truth), _NAME.findall(response)
-    if Counter(names) != Counter(name for name, _ in calls):
-        return f"The actions are wrong: {', '.join(names) or 'there is none'}."
-    try:
-        found = _read_inputs(response)
-    except ValueError:
-        return "An action input is not JSON."
-    expected = {key: value for _, of_call in calls for key, value in of_call.items()}
-    for key, value in found.items():
-        if key not in expected or expected[key] != value:
-            return f"The action input {key} = {json.dumps(value)} is wrong."
-    missing = [key for key in expected if key not in found]
-    return f"The action input {missing[0]} is missing." if missing else ""
-
-
 def _matches_task(response: str, truth: str) -> bool:
     """Whether the task's own scorer gives the answer its full score; a part of it counts as wrong."""
     answer = _last_answer(response)
@@ -388,7 +329,6 @@ _ANSWERS = Reward(
     _ANSWER,
     form="<answer>",
     has_format=_has_answer,
-    feedback=_what_is_wrong,
     solution=_as_answer,
 )
 _CALLS = Reward(
@@ -398,7 +338,6 @@ _CALLS = Reward(
     _reference_scores,
     form="Action Input:",
     has_format=_has_calls,
-    feedback=_what_is_wrong_in_calls,
     solution=render_tool_calls,
 )
 
@@ -413,7 +352,6 @@ REWARDS = {
         "task's entry of reasoning-gym",
         answer=lambda truth: json.loads(truth)["answer"],
         has_format=_has_answer,
-        feedback=_what_is_wrong_in_task,
         solution=lambda truth: _as_answer(json.loads(truth)["answer"]),
     ),
 }

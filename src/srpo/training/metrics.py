@@ -29,8 +29,6 @@ def step_metrics(method: Method, number: int, batch: Batch) -> dict[str, float]:
         metrics |= distillation_metrics(batch.routes, batch.mini_batches, mini_batches)
     if method.success_buffer:
         metrics |= buffer_metrics(number, batch.routes, batch.earlier)
-    if method.teacher_context.feedback != "never":  # SDPO's feedback_used_fraction
-        metrics["routing/feedback_shown_fraction"] = batch.routes.shown_feedback.float().mean().item()
     return metrics
 
 
@@ -89,7 +87,7 @@ def distillation_metrics(routes: Routes, batches: Sequence[Sequence[int]], mini_
 
 
 def teacher_metrics(targets: Mapping[int, Targets], teacher: TeacherLogProbs) -> dict[str, float]:
-    """What is known of the teacher before the update: its entropy, the weights, and how often it would copy.
+    """What is known of the teacher before the update: its entropy, and the weights.
 
     All other metrics of tokens are ratios of the loss's sums (:func:`srpo.policy.interface.update_metrics`).
     """
@@ -99,10 +97,6 @@ def teacher_metrics(targets: Mapping[int, Targets], teacher: TeacherLogProbs) ->
     distilled = {row: own for row, own in targets.items() if len(own.divergence_weight)}
     if distilled:
         metrics |= weight_metrics(torch.cat([own.divergence_weight for own in distilled.values()]))
-        copied = torch.cat([own.copied for own in distilled.values()])
-        argmax = torch.cat([teacher.argmax_ids[row] for row in distilled])
-        if (asked := copied >= 0).any():
-            metrics["copying/teacher"] = (argmax == copied)[asked].double().mean().item()
     return metrics
 
 
@@ -111,7 +105,7 @@ def group_record(step: int, batch: Batch) -> dict[str, Any]:
 
     ``sibling`` is the index within the group of the rollout shown to the self-teacher, None if it is shown none;
     ``advantage`` belongs to the whole group, before any routing. A rollout whose teacher is shown a response of an
-    earlier step also has the number of that step; one that is shown the ground truth or feedback has these.
+    earlier step also has the number of that step; one that is shown the ground truth says so.
     """
     rollouts, routes, earlier = batch.rollouts, batch.routes, batch.earlier
     rewards = rollouts.rewards.view(len(batch.questions), -1)
@@ -120,10 +114,7 @@ def group_record(step: int, batch: Batch) -> dict[str, Any]:
     advantages = group_advantages(rollouts.rewards, rollouts.question)
     branches = routes.names
     siblings = routes.shown_sibling.where(routes.uses_teacher, NO_SIBLING).tolist()
-    from_buffer, truth, said = (
-        shown.tolist() for shown in (routes.shown_earlier, routes.shown_truth, routes.shown_feedback)
-    )
-    feedback = rollouts.feedback or []
+    from_buffer, truth = routes.shown_earlier.tolist(), routes.shown_truth.tolist()
     question = batch.questions[group]
     return {
         "step": step,
@@ -144,7 +135,6 @@ def group_record(step: int, batch: Batch) -> dict[str, Any]:
             }
             | ({"earlier_step": earlier[row].step} if from_buffer[row] else {})
             | ({"ground_truth_shown": True} if truth[row] else {})
-            | ({"feedback": shortened(feedback[row] or "", LOGGED_CHARACTERS)} if said[row] else {})
             for row in range(first, first + rewards.shape[1])
         ],
     }

@@ -1,5 +1,6 @@
 """The origin of a run's result: specification, code, packages, data and base model. One folder has one origin."""
 
+import hashlib
 import itertools
 import logging
 import math
@@ -31,6 +32,9 @@ PACKAGES = ("torch", "verl", "transformers", "tensordict", "numpy", "ray", "sgla
 _RESULT = ("srpo", "packages", "data", "base_model", "code")
 """Parts of the provenance that determine a run's result. Not the commit: a change of results raises srpo's version."""
 
+COMPUTING = ("algorithm", "policy", "questions", "rollout", "starts", "training")
+"""The rooms whose code computes a run."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -39,6 +43,7 @@ def origin() -> dict[str, Any]:
     return {
         "srpo": srpo.__version__,
         "commit": git_commit(),
+        "source": source_hash(),
         "python": platform.python_version(),
         "machine": f"{platform.machine()} {platform.system()}",
         "processor": processor(),
@@ -87,6 +92,14 @@ def git_commit() -> str:
         return "unknown"
 
 
+@cache
+def source_hash() -> str:
+    """SHA-256 of the code that computes a run."""
+    root = Path(srpo.__file__).parent
+    files = sorted(path for room in COMPUTING for path in (root / room).rglob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+
+
 # ---------------------------------------------------------------- one folder, one origin
 
 
@@ -94,8 +107,9 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
     """Write ``run.yaml``, unless the folder holds a run that cannot be continued with this origin.
 
     A run continues with the same origin, with other memory settings, with a longer budget, and with another
-    ``training.stop_on``. A finished run is kept if only packages differ. If settings, data or base model differ, its
-    logs move to ``superseded/`` and its checkpoints are deleted.
+    ``training.stop_on``. A finished run is kept if only packages differ. If settings, data, base model or srpo's own
+    code differ, its logs move to ``superseded/`` and its checkpoints are deleted: ``snakemake --forcerun`` after a
+    change of the code trains it again.
     """
     files = RunFiles(run_folder)
     before = read_mapping(files.origin) if files.origin.exists() else None
@@ -113,6 +127,8 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
         if all(key.startswith("packages.") for key in found):
             return
         _set_aside(files, found)
+    elif last and before and files.finished.exists() and (edited := _edited(before, origin)):
+        _set_aside(files, edited)
     if before and _differences(before, origin):
         files.finished.unlink(missing_ok=True)  # with a longer budget the run is no longer finished
     write_text(files.origin, yaml.safe_dump(origin, sort_keys=False))
@@ -164,6 +180,12 @@ def _differences(before: dict[str, Any], now: dict[str, Any], parts: Iterable[st
         for origin in (before, now)
     )
     return changed(old, new)
+
+
+def _edited(before: dict[str, Any], now: dict[str, Any]) -> Changed:
+    """Old and new hash of srpo's own code, if both are known and differ."""
+    old, new = (origin["provenance"].get("source") for origin in (before, now))
+    return {"source": (old, new)} if old and new and old != new else {}
 
 
 def _prolongs(before: dict[str, Any], now: dict[str, Any], changed: Changed) -> bool:

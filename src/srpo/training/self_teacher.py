@@ -2,6 +2,7 @@
 
 import logging
 import random
+import re
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,7 +14,6 @@ from srpo.experiment.job import Job
 from srpo.ground.layout import Layout
 from srpo.ground.seeds import derive_seed
 from srpo.questions.prompts import response_texts, strip_thinking, student_prompts, teacher_prompt_ids
-from srpo.questions.response_parts import shown_answer, with_masked_answer
 from srpo.questions.rewards import compute_reward
 from srpo.questions.splits import Question, read_split
 from srpo.rollout.checkpoint import end_tokens
@@ -127,3 +127,25 @@ def foreign_question(asked: list[Question], own: int) -> int:
 def _same_answer(response: str, shown: str) -> bool:
     """Whether both texts have an answer, and it is one and the same."""
     return bool(answer := shown_answer(shown)) and shown_answer(response) == answer
+
+
+def shown_answer(text: str) -> str:
+    """The answer of a response; empty without one."""
+    return text[slice(*_answer_span(text))].strip()
+
+
+def with_masked_answer(text: str) -> str:
+    """The response with ``...`` in the place of its answer; without an answer as it is."""
+    start, end = _answer_span(text)
+    return f"{text[:start]}...{text[end:]}" if start < end else text
+
+
+def _answer_span(text: str) -> tuple[int, int]:
+    """What rewards read: from the last ``<answer>`` to its closing tag, or from the first ``Action:`` to the end."""
+    opening = text.rfind("<answer>")
+    if opening >= 0:
+        start = opening + len("<answer>")
+        closing = text.find("</answer>", start)
+        return start, len(text) if closing < 0 else closing
+    call = re.search("Action:", text)
+    return (call.end() if call else len(text)), len(text)

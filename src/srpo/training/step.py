@@ -20,8 +20,7 @@ from srpo.policy.batches import Entries, kept_entry, pack_targets, rollouts_of, 
 from srpo.policy.interface import Policy, gradient_norm, update_metrics
 from srpo.policy.placement import Bundle, Placement, Prompts, RowOrder
 from srpo.questions.prompts import response_texts, student_prompts, teacher_prompt_ids
-from srpo.questions.response_parts import response_parts
-from srpo.questions.rewards import compute_reward, find_reward, in_format, judge
+from srpo.questions.rewards import compute_reward, find_reward, in_format
 from srpo.questions.splits import Question
 from srpo.rollout.interface import SamplingParams
 from srpo.training.batch import Batch, Schedule
@@ -84,12 +83,7 @@ class Step:
             texts = response_texts(self.tokenizer, [c.token_ids for c in completions])
             asked_of = [questions[i // samples] for i in range(len(texts))]
             to_score = [(q.reward, text, q.ground_truth) for q, text in zip(asked_of, texts, strict=True)]
-            feedback = None
-            if self.method.teacher_context.feedback == "never":
-                rewards = [compute_reward(*each) for each in to_score]
-            else:
-                judged = [judge(*each) for each in to_score]
-                rewards, feedback = [reward for reward, _ in judged], [text for _, text in judged]
+            rewards = [compute_reward(*each) for each in to_score]
         formats = [in_format(questions[i // samples].reward, text) for i, text in enumerate(texts)]  # for the logs
         lengths = [len(c.token_ids) for c in completions]
         prompt_tensors = [torch.tensor(ids) for ids in prompts]
@@ -109,7 +103,6 @@ class Step:
             rewards=torch.tensor(rewards, dtype=torch.float32),
             in_format=formats,
             truncated=torch.tensor([c.finish_reason == "length" for c in completions]),
-            feedback=feedback,
         )
 
     def route(self, questions: list[Question], rollouts: Rollouts) -> Batch:
@@ -117,14 +110,8 @@ class Step:
         with self.phases.measure("update"):
             earlier = earlier_successes(questions, rollouts, self.known) if self.known else {}
             remembered = torch.tensor([row in earlier for row in range(len(rollouts))])
-            routes = route(
-                rollouts.correct,
-                rollouts.question,
-                self.routing,
-                remembered,
-                rollouts.has_feedback,
-                self.method.teacher_context,
-            )
+            context = self.method.teacher_context
+            routes = route(rollouts.correct, rollouts.question, self.routing, remembered, context)
             batches = mini_batches(rollouts, routes, self.method.mini_batch_questions)
             lengths = [response.numel() for response in rollouts.responses]
             of_teacher = set(routes.uses_teacher.nonzero().flatten().tolist())
@@ -168,7 +155,7 @@ class Step:
         rows = batch.of_teacher
         if not rows:
             return TeacherLogProbs()
-        names, entries = ["log_probs", "entropy", "argmax_ids"], kept_entry(rows, rows)
+        names, entries = ["log_probs", "entropy"], kept_entry(rows, rows)
         if self.method.preserve_loss_scale:
             names.append("divergence")
             branches = {row: batch.routes.branch[row : row + 1] for row in rows}
@@ -186,18 +173,18 @@ class Step:
             )
             output, lengths = self.policy.compute_teacher_log_prob(data), batch.lengths(rows)
             found = {name: rollouts_of(order, output[name], lengths) for name in names}
-        self._count("teacher", batch, [rows], prompts, times=self.method.teacher.passes)
+        self._count("teacher", batch, [rows], prompts)
         return TeacherLogProbs(**found)
 
     def _teacher_prompts(self, batch: Batch) -> dict[int, Tensor]:
         """The teacher's prompt of each rollout, the student's own if nothing is shown; a group shares most."""
         rollouts, routes = batch.rollouts, batch.routes
-        siblings, feedback = routes.shown_sibling.tolist(), rollouts.feedback or []
-        earlier, truth, said = (m.tolist() for m in (routes.shown_earlier, routes.shown_truth, routes.shown_feedback))
-        known: dict[tuple[int, str | None, str | None], Tensor] = {}
+        siblings = routes.shown_sibling.tolist()
+        earlier, truth = routes.shown_earlier.tolist(), routes.shown_truth.tolist()
+        known: dict[tuple[int, str], Tensor] = {}
 
         def prompt(row: int) -> Tensor:
-            number, solution = int(rollouts.question[row]), None
+            number = int(rollouts.question[row])
             question = batch.questions[number]
             if siblings[row] != NO_SIBLING:
                 solution = rollouts.texts[siblings[row]]
@@ -205,14 +192,12 @@ class Step:
                 solution = batch.earlier[row].text
             elif truth[row]:
                 solution = question.response or find_reward(question.reward).solution(question.ground_truth)
-            shown = number, solution, feedback[row] if said[row] else None
-            if shown[1:] == (None, None):
+            else:
                 return rollouts.prompts[row]
-            if shown not in known:
+            if (shown := (number, solution)) not in known:
                 # beyond the model's positions nothing fails, and nothing means anything
                 longest = min(self.training.max_reprompt_len, self.policy.positions - self.training.max_response_length)
-                ids = teacher_prompt_ids(self.tokenizer, question.messages, shown[1], longest, shown[2])
-                known[shown] = torch.tensor(ids)
+                known[shown] = torch.tensor(teacher_prompt_ids(self.tokenizer, question.messages, solution, longest))
             return known[shown]
 
         return {row: prompt(row) for row in batch.of_teacher}
@@ -221,12 +206,8 @@ class Step:
         self, batch: Batch, old_log_probs: Mapping[int, Tensor], teacher: TeacherLogProbs
     ) -> dict[int, Targets]:
         """What the loss reads of each token."""
-        rollouts, routes = batch.rollouts, batch.routes
-        distilled = routes.distilled.nonzero().flatten().tolist()
-        rows = sorted({*distilled, *routes.shown_sibling[distilled].tolist()} - {NO_SIBLING})
-        parts = response_parts(self.tokenizer, {row: rollouts.responses[row] for row in rows})  # for the logs
         with self.phases.measure("update"):
-            return make_targets(self.method, rollouts, routes, batch.mini_batches, old_log_probs, teacher, parts)
+            return make_targets(self.method, batch.rollouts, batch.routes, batch.mini_batches, old_log_probs, teacher)
 
     def update(self, batch: Batch, targets: Mapping[int, Targets]) -> dict[str, float]:
         """One optimizer step per mini-batch; before it, in some steps, measure the gradient of each branch."""

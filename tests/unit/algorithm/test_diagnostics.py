@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 
 import pytest
 import torch
@@ -20,67 +19,11 @@ from one_step import (
 from tiny import hash_reward, prepare, tiny_experiment
 
 from srpo.algorithm.diagnostics import (
-    copied_tokens,
     is_repetitive,
     weight_metrics,
 )
-from srpo.experiment.config import WarmStart
 from srpo.ground.files import read_events
-from srpo.questions.families import FAMILIES
-from srpo.questions.response_parts import response_parts, token_parts
-from srpo.starts.corpus import FamiliesCorpus, corpus_texts
-from srpo.starts.make_tokenizer import symbol_tokenizer
 from srpo.training import loop
-
-R, A, B, F = range(4)  # reasoning, answer's start and rest, format
-
-# ---------------------------------------------------------------- parts of a response
-
-
-@pytest.mark.parametrize(
-    ("pieces", "parts"),
-    [
-        # a token a word
-        (
-            ["<reasoning>", "bronze", " 2", "</reasoning>", "<answer>", " iron", " 8", "</answer>", "<end>"],
-            [F, R, R, F, F, A, B, F, F],
-        ),
-        # as Qwen's tokenizer cuts, a tag and a line break in one token
-        (
-            ["<", "reason", "ing", ">\n", "So", " B", "</", "reasoning", ">\n<", "answer", ">", "B", "</", "answer>"],
-            [F, F, F, F, R, R, F, F, F, F, F, A, F, F],
-        ),
-        (["<answer>", " ", "\n", "B", "<end>"], [F, B, B, A, F]),  # the answer starts where something is said
-        (["<answer>B", "</answer>", "<end>"], [A, F, F]),  # a token that holds a tag and the answer decides it
-        (["<answer>", "A", "</answer>", "or", "<answer>", "B", "</answer>"], [F, R, F, R, F, A, F]),  # the last counts
-        (["<answer>", "</answer>", "late"], [F, F, R]),
-        (["<answer>", "<end>"], [F, F]),
-        (
-            ["Thought:", "hm", "\n", "Action", ":", " tell", " me", "\nAction", " Input", ":", '{"a":', "1}", "<end>"],
-            [F, R, R, F, F, A, B, F, F, F, B, B, F],
-        ),
-        (["no", "answer"], [R, R]),
-        ([], []),
-    ],
-)
-def test_parts(pieces, parts):
-    assert token_parts(pieces, [piece == "<end>" for piece in pieces]) == parts
-
-
-def test_parts_of_tokenized_responses_make_up_their_text(start):
-    tokenizer = start("grpo").tokenizer
-    texts = ["<reasoning>Al 1* 2= 2</reasoning><answer> 5</answer>", "Thought:é\nAction: tell\nAction Input: {}", "x"]
-    responses = {i: torch.tensor([*tokenizer.encode(text), tokenizer.eos_token_id]) for i, text in enumerate(texts)}
-    found = response_parts(tokenizer, responses)
-    assert found.keys() == responses.keys()
-    assert all(len(found[i]) == len(responses[i]) for i in responses)
-    assert all(found[i][-1] == F for i in responses)
-    pick = lambda i, part: tokenizer.decode(responses[i][found[i] == part]).strip()  # noqa: E731
-    assert pick(0, A) + pick(0, B) == "5"
-    assert pick(0, R).replace(" ", "") == "Al1*2=2"
-    assert pick(1, A)[0] == "t"
-    assert response_parts(tokenizer, {}) == {}
-
 
 # ---------------------------------------------------------------- the scale of the loss
 
@@ -142,7 +85,7 @@ def test_one_branch_has_no_norm_of_its_own(start, name):
     assert branch_gradients(run, before_update(run, rollouts)) == {}
 
 
-# ---------------------------------------------------------------- weights and copying
+# ---------------------------------------------------------------- weights
 
 
 def test_the_distribution_of_weights():
@@ -158,46 +101,6 @@ def test_the_distribution_of_weights():
     )
     assert weight_metrics(torch.ones(3))["weights/effective_fraction"] == 1
     assert {*weight_metrics(torch.zeros(3)).values()} == {0}  # of solved groups only: no weight, and no 0 / 0
-
-
-def test_copying_by_hand():
-    """Rollout 0 is right and shown to 1 to 4; every answer starts at position 1."""
-    responses = [torch.tensor([9, answer, 0]) for answer in (5, 6, 7, 5, 8)]
-    parts = {i: torch.tensor([R, A, F]) for i in range(5)} | {4: torch.tensor([R, R, F])}
-    # 3 says 5 already and 4 has no answer: they do not count
-    tokens = copied_tokens(responses, parts, dict.fromkeys(range(1, 5), 0))
-    none = [-1, -1, -1]
-    assert {row: t.tolist() for row, t in tokens.items()} == {1: [-1, 5, -1], 2: [-1, 5, -1], 3: none, 4: none}
-
-
-def test_argmax_ids_are_the_most_likely_tokens(start):
-    run = start("srpo", mini_batch_questions=2)
-    rollouts = draw_rollouts(run)
-    prepared = before_update(run, rollouts)
-    samples = Reference(run).samples(rollouts)
-    assert sorted(prepared.teacher.argmax_ids) == [0, 3, 8, 9, 11]
-    for row, ids in prepared.teacher.argmax_ids.items():
-        assert ids.tolist() == samples[row].teacher.argmax(1).tolist()
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    corpus = FamiliesCorpus(WarmStart(corpus="families", steps=1))
-    return symbol_tokenizer(corpus_texts(corpus, random.Random(0), 2000), 450)
-
-
-@pytest.mark.parametrize("name", sorted(FAMILIES))
-def test_every_family_has_an_answer_to_copy(name, tokenizer):
-    """The token that decides most is found in each response: the answer's first, or the tool's name."""
-    family, rng = FAMILIES[name], random.Random(1)
-    for _ in range(20):
-        response = family.sample_response(family.draw_problem(rng, "train"), rng)
-        ids = torch.tensor([*tokenizer.encode(response.text), tokenizer.eos_token_id])
-        parts = response_parts(tokenizer, {0: ids})[0]
-        (start,) = (parts == A).nonzero().flatten().tolist()
-        answer = response.answer.removeprefix("Action:").strip()
-        assert answer.startswith(tokenizer.decode(ids[start]).strip())
-        assert tokenizer.decode(ids[:start]).rstrip().endswith(("<answer>", "Action:"))
 
 
 # ---------------------------------------------------------------- in a run

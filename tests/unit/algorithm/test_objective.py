@@ -94,7 +94,6 @@ def some_targets(branches: list[str], **changes) -> WorkerTargets:
         "divergence_weight": torch.ones(distilled),
         "top_k_ids": torch.zeros(distilled, 2, dtype=torch.int64),
         "teacher_log_probs": torch.tensor([0.2, 0.5, 0.3]).log().repeat(distilled, 1),
-        "copied": torch.full((distilled,), -1),
     }
     return WorkerTargets(**{**values, **changes})
 
@@ -165,9 +164,8 @@ def test_a_log_prob_that_is_not_a_number_is_not_taken_for_one_that_is_missing(fi
 
 
 @pytest.mark.parametrize("within", [False, True], ids=["ids-before", "ids-in-the-update"])
-def test_copying_and_top_k_mass_are_sums_over_distilled_tokens(within):
-    """Of four distilled tokens two are asked about; at one of them the token to copy is the most likely."""
-    rows = {0: some_targets(["grpo"]), 1: some_targets(["sdpo"] * 4, copied=torch.tensor([-1, 5, 6, -1]))}
+def test_top_k_mass_is_a_sum_over_distilled_tokens(within):
+    rows = {0: some_targets(["grpo"]), 1: some_targets(["sdpo"] * 4)}
     ids, vocabulary = torch.tensor([[5, 1], [5, 1], [5, 6], [1, 5]]), 8
     student = torch.tensor([[0.5, 0.2, 0.3]] * 4).log()
     teacher = torch.full((4, vocabulary), 0.05).log()
@@ -187,7 +185,6 @@ def test_copying_and_top_k_mass_are_sums_over_distilled_tokens(within):
         "distilled_tokens": 4,
         "trained_tokens": 5,
     }
-    assert (sums["copying_student"], sums["copying_cases"]) == (1, 2)
     assert sums["student_top_k_mass"] == pytest.approx(4 * 0.7)
     assert sums["teacher_top_k_mass"] == pytest.approx(4 * 0.65)
 
@@ -203,8 +200,8 @@ def test_a_micro_batch_without_distilled_tokens_has_the_same_sums():
         _, metrics = srpo_loss(load_method("srpo"), {"log_probs": torch.tensor([-1.0])}, nothing | entry)
         names.append(set(metrics))
         assert metrics["sum/trained_tokens"].aggregate() == (branch == "grpo")
-        assert metrics["sum/copying_cases"].aggregate() == metrics["sum/student_top_k_mass"].aggregate() == 0
-    assert names[0] == names[1] >= {"sum/copying_student", "sum/teacher_top_k_mass", "loss/sdpo", "loss/grpo"}
+        assert metrics["sum/student_top_k_mass"].aggregate() == 0
+    assert names[0] == names[1] >= {"sum/teacher_top_k_mass", "loss/sdpo", "loss/grpo"}
 
 
 @pytest.mark.parametrize("branch_beside", ["dropped", "sdpo"])

@@ -39,7 +39,6 @@ def test_what_any_phase_needs_the_method_needs() -> None:
         method = load_method(name)
         assert {*method.branches} - {"dropped"} == {"grpo", "sdpo"}
         assert (method.needs_teacher, method.distils, method.teacher_has_weights) == (True, True, True)
-        assert method.teacher_passes == 1
         assert method.routes_samples is routes
     assert [load_method(name).routes_samples for name in ("grpo", "sdpo", "srpo")] == [False, False, True]
     later = {"first_phase_steps": 5, "second_routing": load_method("sdpo").routing.model_dump()}
@@ -51,7 +50,7 @@ def test_a_first_phase_without_steps_asks_for_nothing() -> None:
     method = phased(0)
     assert method.phases == (method.at(1),) == (method.at(7),)
     assert {*method.branches} == {"grpo"}
-    assert (method.needs_teacher, method.distils, method.teacher_passes) == (False, False, 0)
+    assert (method.needs_teacher, method.distils) == (False, False)
 
 
 def test_a_step_is_timed_like_its_phase() -> None:

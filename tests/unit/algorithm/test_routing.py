@@ -169,39 +169,29 @@ def test_nothing_remembered_changes_nothing(batch, name):
 
 # ---------------------------------------------------------------- what the teacher is shown
 
-# three groups: mixed, all wrong, a single success; the reward function says something about the rollouts with a 1
+# three groups: mixed, all wrong, a single success
 SHOWN = {
     "correct": [1, 0, 0, 0, 1, 0],
     "groups": [0, 0, 1, 1, 2, 2],
-    "said": [1, 1, 1, 0, 0, 0],
 }
 
 
 @pytest.mark.parametrize(
-    ("name", "context", "branches", "siblings", "truth", "feedback"),
+    ("name", "context", "branches", "siblings", "truth"),
     [
-        ("sdpo", {}, "dsddds", [-1, 0, -1, -1, -1, 4], [0] * 6, [0] * 6),
-        # SDPO's rule: feedback alone is enough; its default shows none beside a solution
-        ("sdpo", {"feedback": "without_solution"}, "dssdds", [-1, 0, -1, -1, -1, 4], [0] * 6, [0, 0, 1, 0, 0, 0]),
-        ("sdpo", {"feedback": "always"}, "dssdds", [-1, 0, -1, -1, -1, 4], [0] * 6, [0, 1, 1, 0, 0, 0]),
-        ("sdpo", {"solution": "none", "feedback": "always"}, "dssddd", [-1] * 6, [0] * 6, [0, 1, 1, 0, 0, 0]),
-        ("srpo", {"feedback": "always"}, "gssggs", [-1, 0, -1, -1, -1, 4], [0] * 6, [0, 1, 1, 0, 0, 0]),
-        ("i_sdpo", {}, "ggssgg", [-1] * 6, [0, 0, 1, 1, 0, 0], [0] * 6),
-        # the ground truth is always there, so feedback does not change a case
-        ("i_sdpo", {"feedback": "always"}, "ggssgg", [-1] * 6, [0, 0, 1, 1, 0, 0], [0, 0, 1, 0, 0, 0]),
-        ("i_sdpo", {"solution": "sibling_or_ground_truth"}, "ggssgg", None, [0, 0, 1, 1, 0, 0], [0] * 6),
+        ("sdpo", {}, "dsddds", [-1, 0, -1, -1, -1, 4], [0] * 6),
+        ("i_sdpo", {}, "ggssgg", [-1] * 6, [0, 0, 1, 1, 0, 0]),
+        ("i_sdpo", {"solution": "sibling_or_ground_truth"}, "ggssgg", [-1] * 6, [0, 0, 1, 1, 0, 0]),
     ],
 )
-def test_the_context_by_hand(name, context, branches, siblings, truth, feedback):
+def test_the_context_by_hand(name, context, branches, siblings, truth):
     given = load_method(name).teacher_context.model_dump() | context
     method = load_method(name, teacher_context=given)
-    correct, groups, said = (torch.tensor(values) for values in SHOWN.values())
-    routes = route(correct == 1, groups, method.routing, feedback=said == 1, context=method.teacher_context)
+    correct, groups = (torch.tensor(values) for values in SHOWN.values())
+    routes = route(correct == 1, groups, method.routing, context=method.teacher_context)
     assert "".join(branch[0] for branch in routes.names) == branches
-    if siblings is not None:
-        assert routes.shown_sibling.where(routes.uses_teacher, NO_SIBLING).tolist() == siblings
+    assert routes.shown_sibling.where(routes.uses_teacher, NO_SIBLING).tolist() == siblings
     assert routes.shown_truth.int().tolist() == truth
-    assert routes.shown_feedback.int().tolist() == feedback
     assert routes.uses_teacher.equal(routes.takes("sdpo"))
 
 
@@ -222,9 +212,7 @@ def test_all_rollouts_may_be_distilled_from_the_ground_truth():
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        ("srpo", {"teacher_context": {"solution": "none"}}, "there is nothing to show"),
-        ("srpo", {"teacher_context": {"solution": "ground_truth", "feedback": "without_solution"}}, "always or never"),
-        ("grpo", {"teacher_context": {"feedback": "always"}}, "no branch of the method shows its teacher"),
+        ("grpo", {"teacher_context": {"solution": "ground_truth"}}, "no branch of the method shows its teacher"),
         ("srpo", {"success_buffer": 4, "teacher_context": {"solution": "ground_truth"}}, "success_buffer = 4"),
         ("srpo", {"routing": dict.fromkeys(CASE_NAMES, "sdpo")}, "no sibling to show"),
     ],

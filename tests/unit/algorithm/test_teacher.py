@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from helpers import TEACHERS, load_method
 
-from srpo.algorithm.teacher import Ema, Snapshot
+from srpo.algorithm.teacher import Ema
 
 
 def test_the_default_is_the_papers() -> None:
@@ -22,33 +22,10 @@ def test_a_file_of_another_teacher_is_srpo_but_for_its_teacher(name: str) -> Non
     assert load_method(name).teacher.kind in name
 
 
-@pytest.mark.parametrize(
-    ("teacher", "shares"),
-    [
-        ({"kind": "ema"}, [0.05] * 6),
-        ({"kind": "frozen"}, [0.0] * 6),
-        ({"kind": "trust_region"}, [0.0] * 6),
-        ({"kind": "snapshot", "every": 3}, [0.0, 0.0, 1.0, 0.0, 0.0, 1.0]),
-        ({"kind": "snapshot", "every": 1}, [1.0] * 6),
-    ],
-)
-def test_share_of_the_student_each_time(teacher: dict, shares: list[float]) -> None:
-    method = load_method("srpo", teacher=teacher)
-    found = [method.teacher.share_of_student(move, method.teacher_update_rate) for move in range(1, 7)]
-    assert found == shares
-
-
-def test_only_a_live_teacher_has_no_weights_and_only_a_trust_region_has_two_passes() -> None:
+def test_only_a_live_teacher_has_no_weights() -> None:
     methods = [load_method(name) for name in ("srpo", *TEACHERS, "grpo")]
-    assert [method.teacher_has_weights for method in methods] == [True, True, False, True, True, False]
-    assert [method.teacher_passes for method in methods] == [1, 1, 1, 1, 2, 0]
-    assert [method.teacher.text for method in methods[:5]] == [
-        "EMA",
-        "frozen",
-        "live",
-        "snapshot every 10",
-        "trust region",
-    ]
+    assert [method.teacher_has_weights for method in methods] == [True, True, False, False]
+    assert [method.teacher.text for method in methods[:3]] == ["EMA", "frozen", "live"]
 
 
 def test_bounds_of_the_ratio_are_no_distances() -> None:
@@ -62,10 +39,9 @@ def test_bounds_of_the_ratio_are_no_distances() -> None:
         (
             "srpo",
             {"teacher": {"kind": "frozen"}, "teacher_update_rate": 0.1},
-            "teacher_update_rate = 0.1: a ",
+            "teacher_update_rate = 0.1: only a teacher of kind ema",
         ),
-        ("srpo", {"teacher": {"kind": "snapshot", "every": 0}}, "greater than or equal to 1"),
-        ("srpo", {"teacher": {"kind": "slow"}}, "'ema', 'frozen', 'live', 'snapshot', 'trust_region'"),
+        ("srpo", {"teacher": {"kind": "slow"}}, "'ema', 'frozen', 'live'"),
         ("srpo", {"teacher_update_rate": 1.1}, "less than or equal to 1"),
         ("grpo", {"teacher": {"kind": "live"}}, "teacher.kind = live: no branch of the method asks a teacher"),
         ("grpo", {"entropy_beta": 1.0}, "entropy_beta = 1.0: no branch of the method distils"),
@@ -76,7 +52,3 @@ def test_bounds_of_the_ratio_are_no_distances() -> None:
 def test_what_has_no_effect_is_refused(name: str, changes: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         load_method(name, **changes)
-
-
-def test_snapshots_are_ten_updates_apart_unless_said() -> None:
-    assert Snapshot(kind="snapshot").every == 10

@@ -157,14 +157,6 @@ def test_i_sdpo_by_hand() -> None:
     assert srpo.route(rewards, groups, "srpo").names == ["grpo", "sdpo", "grpo", "grpo"]
 
 
-def test_feedback_is_said_of_rollouts() -> None:
-    routes = srpo.route([1, 0, 0, 0], [0, 0, 1, 1], "sdpo_feedback", feedback=[True, True, True, False])
-    assert routes.shown_feedback.tolist() == [False, False, True, False]
-    assert routes.names == ["dropped", "sdpo", "sdpo", "dropped"]
-    with pytest.raises(ValueError, match="drop `feedback`"):
-        srpo.route([1, 0], [0, 0], "srpo", feedback=[True, True])
-
-
 @pytest.mark.parametrize("name", METHODS)
 def test_a_masked_vocabulary_is_one_of_probability_zero(name: str) -> None:
     """Masked in both: -inf is what a very low logit is. More are masked than the top K leaves out."""

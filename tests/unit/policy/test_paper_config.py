@@ -33,6 +33,7 @@ from srpo.ground.repository import CONFIGS
 from srpo.policy import verl_config
 from srpo.policy.batches import jagged, pack_targets
 from srpo.policy.placement import assign_ranks, order_rows
+from srpo.policy.shared_prompts import SHARED_PROMPTS
 from srpo.policy.verl_config import RUNNING_SAMPLES, compose_verl_config, samples_per_server
 from srpo.policy.worker import COLLECTIVE_SECONDS, srpo_loss
 from srpo.starts.make_tokenizer import symbol_tokenizer
@@ -163,8 +164,8 @@ def test_verls_model_class_reads_a_checkpoint_as_asked(name, tmp_path):
     Qwen3Config(**shape, architectures=["Qwen3ForCausalLM"]).save_pretrained(tmp_path)
     model = omega_conf_to_dataclass(compose_verl_config(PAPER.run(run), tmp_path).actor_rollout_ref.model)
     assert isinstance(model, HFModelConfig)
-    assert model.hf_config._attn_implementation == "flash_attention_2"
-    assert (model.use_remove_padding, model.enable_gradient_checkpointing, model.lora_rank) == (True, True, 0)
+    assert model.hf_config._attn_implementation == SHARED_PROMPTS
+    assert (model.use_remove_padding, model.enable_gradient_checkpointing, model.lora_rank) == (False, True, 0)
     assert not model.trust_remote_code
     assert {key: getattr(model.hf_config, key) for key in shape} == shape
 
@@ -232,7 +233,6 @@ def test_clips_are_those_of_the_loss_that_the_worker_installs(composed, ratio, a
         advantage=torch.tensor([advantage]),
         branch=torch.tensor([index_of("grpo")]),
         divergence_weight=none,
-        copied=no_ids,
     )
     data = {name: jagged([rows[0]]) for name, (rows, _) in pack_targets({0: token}).items()}
     data |= {"top_k_ids": jagged([no_ids]), "teacher_log_probs": jagged([none])}

@@ -94,7 +94,6 @@ def test_the_teacher_reads_the_tokens_of_the_student_with_its_own_weights(start)
         ("srpo", 2, False, {}),
         *((name, questions, True, PACKED) for name in ("srpo", "advantage_mix") for questions in (2, 4)),
         *((name, 2, True, {}) for name in (*TEACHERS, *CONTEXTS)),
-        *(("srpo_trust_region", questions, True, PACKED) for questions in (2, 4)),
     ],
 )
 def test_updates_equal_transformers_and_adamw(name, questions, tied, execution, start):

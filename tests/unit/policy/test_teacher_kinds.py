@@ -5,14 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from types import SimpleNamespace
 
 import pytest
 import tiny_runs
 import torch
-from helpers import TEACHERS
 from one_step import (
-    Reference,
     before_update,
     build_run,
     draw_rollouts,
@@ -27,7 +24,6 @@ from one_step import (
 from tiny import hash_reward
 
 from srpo.experiment.config import ModelledClock
-from srpo.policy.self_teacher_engine import TrustRegionModel
 from srpo.training import avg_at_k
 
 FROZEN, LIVE = {"teacher": {"kind": "frozen"}}, {"teacher": {"kind": "live"}}
@@ -35,14 +31,6 @@ FROZEN, LIVE = {"teacher": {"kind": "frozen"}}, {"teacher": {"kind": "live"}}
 
 def ema(rate: float) -> dict:
     return {"teacher": {"kind": "ema"}, "teacher_update_rate": rate}
-
-
-def snapshot(every: int, moves_after: str = "batch") -> dict:
-    return {"teacher": {"kind": "snapshot", "every": every, "moves_after": moves_after}}
-
-
-def trust_region(share: float) -> dict:
-    return {"teacher": {"kind": "trust_region"}, "teacher_update_rate": share}
 
 
 @pytest.fixture
@@ -77,61 +65,35 @@ def trained(tmp_path_factory):
         yield trained
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (ema(0), FROZEN),
-        (ema(1), LIVE),
-        (snapshot(1), LIVE),
-        (snapshot(9), FROZEN),
-        (trust_region(0), FROZEN),
-        (trust_region(1), LIVE),
-    ],
-    ids=["ema-0-frozen", "ema-1-live", "snapshot-1-live", "snapshot-later-frozen", "region-0-frozen", "region-1-live"],
-)
+@pytest.mark.parametrize(("one", "other"), [(ema(0), FROZEN), (ema(1), LIVE)], ids=["ema-0-frozen", "ema-1-live"])
 def test_limiting_cases_are_the_same_run_bit_for_bit(one, other, trained):
     (log, weights_of_one), (expected, weights_of_other) = trained(one), trained(other)
     assert largest_difference(weights_of_one, weights_of_other) == 0
-    # the frozen weights of a trust region are away from the student's, even if they have no share
-    apart = {"teacher/distance"} if one == trust_region(1) else set()
-    for step, reference in zip(log, expected, strict=True):
-        ours, theirs = step["metrics"], reference["metrics"]
-        assert {k: v for k, v in ours.items() if k not in apart} == {k: v for k, v in theirs.items() if k not in apart}
+    assert [step["metrics"] for step in log] == [step["metrics"] for step in expected]
 
 
 def test_kinds_differ_from_each_other(trained):
-    found = [trained(changes)[1] for changes in ({}, FROZEN, LIVE, snapshot(3), trust_region(0.5))]
+    found = [trained(changes)[1] for changes in ({}, FROZEN, LIVE)]
     assert all(largest_difference(*pair) > 0 for pair in itertools.combinations(found, 2))
 
 
-@pytest.mark.parametrize(
-    "changes", [FROZEN, ema(0.3), snapshot(3, "update"), trust_region(0.5)], ids=["frozen", "ema", "snapshot", "region"]
-)
+@pytest.mark.parametrize("changes", [FROZEN, ema(0.3)], ids=["frozen", "ema"])
 def test_a_resumed_run_is_the_uninterrupted_one(changes, trained):
-    """The snapshot is copied at updates 3 and 6 of 8, and the run is resumed after 4."""
     tiny_runs.assert_same(trained(changes), trained(changes, steps=(2, 4)))
 
 
 # ---------------------------------------------------------------- weights
 
 
-@pytest.mark.parametrize("name", TEACHERS)
-def test_teachers_weights_after_each_update(name, base, tmp_path):
-    """Of a snapshot, that follows each update; the others' weights stay until the batch is done."""
-    changes = {"teacher": {"kind": "snapshot", "every": 3, "moves_after": "update"}} if "snap" in name else {}
-    run = build_run(base, tmp_path / "run", name, mini_batch_questions=1, changes=changes)
+def test_a_frozen_teachers_weights_stay_and_a_live_one_has_none(start):
+    run = start(FROZEN, mini_batch_questions=1)
     engine, rollouts = engine_of(run), draw_rollouts(run)
-    if engine.teacher is None:
-        assert name == "srpo_live_teacher"
-        assert run.policy.worker.actor.engine.teacher_distance() == 0
-        return
     first = weights(engine.teacher)
-    students, teachers = record_updates(engine)
+    _, teachers = record_updates(engine)
     update_with(run, before_update(run, rollouts))
     assert len(teachers) == 4
-    expected = [first, first, students[2], students[2]] if "snap" in name else [first] * 4
-    for found, right in zip(teachers, expected, strict=True):
-        assert largest_difference(found, right) == 0
+    assert [largest_difference(found, first) for found in (*teachers, weights(engine.teacher))] == [0] * 5
+    assert engine_of(start(LIVE, "live")).teacher is None
 
 
 @pytest.mark.parametrize("moves_after", ["batch", "update"])
@@ -142,7 +104,7 @@ def test_the_average_moves_once_per_batch_or_once_per_update(base, tmp_path, mov
     engine, rollouts = engine_of(run), draw_rollouts(run)
     expected = {name: tensor.double() for name, tensor in weights(engine.teacher).items()}
     students, _ = record_updates(engine)
-    for batch in (1, 2):
+    for _ in range(2):
         prepared, before = before_update(run, rollouts), weights(engine.teacher)
         students.clear()
         update_with(run, prepared)
@@ -151,7 +113,6 @@ def test_the_average_moves_once_per_batch_or_once_per_update(base, tmp_path, mov
         for student in students if moves_after == "update" else students[-1:]:
             expected = {name: 0.7 * slow + 0.3 * student[name].double() for name, slow in expected.items()}
         assert largest_difference(weights(engine.teacher), expected) < 5e-7  # float32
-        assert engine.moves == (4 * batch if moves_after == "update" else batch)
     # the shards, which a state dict shows, have followed; not only what a forward pass left gathered
     state = {name: local(tensor) for name, tensor in engine.teacher.state_dict().items()}
     assert all(torch.equal(state[name], tensor) for name, tensor in weights(engine.teacher).items())
@@ -175,67 +136,25 @@ def test_distance_is_that_of_the_weights_and_shows_a_teacher_that_is_the_student
     assert update_with(live, before_update(live, rollouts))["teacher/distance"] == 0
 
 
-@pytest.mark.parametrize(("moves_after", "moves"), [("batch", 1), ("update", 2)])
-def test_a_batch_of_skipped_updates_moves_no_teacher(start, moves_after, moves):
+@pytest.mark.parametrize("moves_after", ["batch", "update"])
+def test_a_batch_of_skipped_updates_moves_no_teacher(start, moves_after):
     """After a healthy batch of two updates, one whose updates are all skipped."""
-    run = start(snapshot(1, moves_after), mini_batch_questions=2)
+    run = start({"teacher": {"kind": "ema", "moves_after": moves_after}}, mini_batch_questions=2)
     engine, rollouts = engine_of(run), draw_rollouts(run)
     update_with(run, before_update(run, rollouts))
     prepared, first = before_update(run, rollouts), weights(engine.teacher)
     for row, own in [*prepared.targets.items()]:
         prepared.targets[row] = type(own)(**{**vars(own), "advantage": torch.full_like(own.advantage, math.nan)})
     update_with(run, prepared)
-    assert engine.moves == moves
     assert largest_difference(weights(engine.teacher), first) == 0
 
 
-# ---------------------------------------------------------------- the trust region
-
-
-@pytest.mark.parametrize("vocabulary", [4096, 0], ids=["whole-distributions", "top-k-first"])
-@pytest.mark.parametrize(("share", "temperature"), [(0.05, 1.0), (0.5, 0.7)])
-def test_the_mixture_is_that_of_float64_over_the_vocabulary(start, monkeypatch, share, temperature, vocabulary):
-    monkeypatch.setattr("srpo.training.step.KEPT_VOCABULARY", vocabulary)
-    run = start(trust_region(share), temperature=temperature)
-    rollouts = draw_rollouts(run)
-    samples = Reference(run).samples(rollouts)
-    prepared = before_update(run, rollouts)
-    log_q = kept(run, rollouts, "teacher_log_probs")
-    ids = kept(run, rollouts, "top_k_ids")
-    assert prepared.batch.of_teacher
-    for i in prepared.batch.of_teacher:
-        q, tokens = samples[i].teacher, torch.tensor(samples[i].tokens)[:, None]
-        assert q is not None
-        torch.testing.assert_close(q.exp().sum(1), torch.ones(len(q), dtype=torch.float64))
-        of_tokens = q.gather(1, tokens)[:, 0]
-        torch.testing.assert_close(prepared.teacher.log_probs[i].double(), of_tokens, rtol=0, atol=1e-5)
-        entropies = -(q.exp() * q).sum(1)
-        torch.testing.assert_close(prepared.teacher.entropy[i].double(), entropies, rtol=0, atol=1e-5)
-        if vocabulary == 0:
-            tail = q.scatter(1, ids[i], -torch.inf).logsumexp(1, keepdim=True)
-            q = torch.cat([q.gather(1, ids[i]), tail], 1)
-        torch.testing.assert_close(log_q[i].double(), q, rtol=0, atol=1e-5)
-
-
-def test_a_worked_example():
-    """Frozen (0.5, 0.5), live (0.9, 0.1), half of each: (0.75, 0.25)."""
-
-    class Constant(torch.nn.Module):
-        def __init__(self, *probabilities: float) -> None:
-            super().__init__()
-            self.logits = torch.nn.Parameter(torch.tensor([[probabilities]]).log() + 3)
-
-        def forward(self, **_):
-            return SimpleNamespace(logits=self.logits * 1)
-
-    mixed = TrustRegionModel(Constant(0.5, 0.5), Constant(0.9, 0.1), 0.5)().logits
-    assert not mixed.requires_grad
-    torch.testing.assert_close(mixed.softmax(-1), torch.tensor([[[0.75, 0.25]]]))
+# ---------------------------------------------------------------- the pass
 
 
 def test_no_gradient_goes_through_the_teacher(start):
     """What the pass returns are constants, and it leaves no gradient on either model."""
-    run = start(trust_region(0.5))
+    run = start(ema(0.5))
     engine, rollouts = engine_of(run), draw_rollouts(run)
     prepared = before_update(run, rollouts)
     assert all(parameter.grad is None for parameter in engine.module.parameters())
@@ -247,11 +166,10 @@ def test_no_gradient_goes_through_the_teacher(start):
     assert engine.module.training  # although the pass has set it to evaluation
 
 
-@pytest.mark.parametrize(("changes", "passes"), [(ema(0.05), 1), (trust_region(0.05), 2)], ids=["ema", "region"])
-def test_what_the_modelled_clock_counts_is_the_sum_of_the_lengths(start, monkeypatch, changes, passes):
+def test_what_the_modelled_clock_counts_is_the_sum_of_the_lengths(start, monkeypatch):
     """By hand: a prompt once per question, or per prompt of the teacher; an update is three forward passes."""
     monkeypatch.setattr("srpo.training.step.compute_reward", hash_reward)
-    run = start(changes, mini_batch_questions=2, micro_batch_size=16)
+    run = start({}, mini_batch_questions=2, micro_batch_size=16)
     step, rates = run.step, {"decode_flops_per_second": 1e6, "dense_flops_per_second": 1e7}
     rollouts = step.generate(run.train_questions[:4])
     batch = step.route(run.train_questions[:4], rollouts)
@@ -281,17 +199,16 @@ def test_what_the_modelled_clock_counts_is_the_sum_of_the_lengths(start, monkeyp
             "generate": decoded / 1e6 + sum(flops(0, len(prompt)) for prompt in asked.values()) / 1e7,
             "reward": 0.0,
             "log_prob": of_pass(batch.trained, prompts) / 1e7,
-            "teacher": passes * of_pass([*shown], shown) / 1e7,
+            "teacher": of_pass([*shown], shown) / 1e7,
             "update": 3 * of_pass(batch.trained, prompts) / 1e7,
         }
     )
 
 
-@pytest.mark.parametrize("changes", [FROZEN, trust_region(0.5)], ids=["frozen", "region"])
-def test_a_teacher_in_host_memory_changes_nothing(start, changes):
+def test_a_teacher_in_host_memory_changes_nothing(start):
     found = []
     for offload in (False, True):
-        run = start(changes, f"offload-{offload}", execution={"offload_teacher": offload})
+        run = start(FROZEN, f"offload-{offload}", execution={"offload_teacher": offload})
         rollouts = draw_rollouts(run)
         found.append((update(run, before_update(run, rollouts)), weights(engine_of(run).module)))
     assert found[0][0][0] == found[1][0][0]

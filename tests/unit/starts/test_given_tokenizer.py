@@ -10,7 +10,6 @@ import tarfile
 from pathlib import Path
 
 import pytest
-import torch
 from tiny import tiny_miniature
 from transformers import PreTrainedTokenizerBase
 
@@ -19,7 +18,6 @@ from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import TokenizerFiles
 from srpo.ground.repository import CONFIGS
 from srpo.questions.prompts import Messages, student_prompts, teacher_messages, teacher_prompt_ids
-from srpo.questions.response_parts import response_parts
 from srpo.questions.rewards import compute_reward
 from srpo.starts import build_model, resolve
 from srpo.starts.make_tokenizer import CHAT_TEMPLATE, text_tokenizer
@@ -196,12 +194,6 @@ def test_rewards_of_responses_by_hand(qwen3, kind, response, truth, reward):
     for sampled in (ids, [*ids, qwen3.eos_token_id], [PADDED, *ids, qwen3.eos_token_id]):
         (text,) = qwen3.batch_decode([sampled], skip_special_tokens=True)
         assert compute_reward(kind, text, truth) == reward
-
-
-def test_the_parts_of_a_response_bear_ids_that_no_token_has(qwen3):
-    ids = qwen3.encode("<reasoning>\nÅ 汉\n</reasoning>\n<answer>\nB\n</answer>", add_special_tokens=False)
-    parts = response_parts(qwen3, {0: torch.tensor(ids), 1: torch.tensor([PADDED, *ids])})
-    assert parts[1][1:].tolist() == parts[0].tolist()
 
 
 def test_the_rehearsal_takes_the_paths_of_a_large_vocabulary(qwen3):

@@ -57,22 +57,10 @@ def test_metrics_of_the_teacher_are_means_over_tokens():
     entropies = [h for row in teacher.entropy.values() for h in row.tolist()]
     assert metrics["teacher/entropy"] == pytest.approx(sum(entropies) / len(entropies))
     assert metrics["weights/max"] == max(w for row in found.values() for w in row.divergence_weight.tolist())
-    assert "copying/teacher" not in metrics
     found, _, _, teacher = targets_of("grpo", 2)
     assert teacher_metrics(found, teacher) == {}
     found, _, _, teacher = targets_of("advantage_mix", 2)
     assert teacher_metrics(found, teacher).keys() == {"teacher/entropy"}
-
-
-def test_the_teacher_copies_if_the_token_to_copy_is_its_most_likely_one():
-    found, _, _, teacher = targets_of("srpo", 2)
-    found[3] = dataclasses.replace(found[3], copied=torch.tensor([-1, 5, -1, -1]))
-    found[9] = dataclasses.replace(found[9], copied=torch.tensor([-1, -1, 6]))
-    found[11] = dataclasses.replace(found[11], copied=torch.tensor([7, -1, -1, -1]))
-    teacher.argmax_ids[3] = torch.tensor([0, 5, 0, 0])
-    teacher.argmax_ids[9] = torch.tensor([6, 6, 0])
-    teacher.argmax_ids[11] = torch.tensor([7, 0, 0, 0])
-    assert teacher_metrics(found, teacher)["copying/teacher"] == pytest.approx(2 / 3)
 
 
 # ---------------------------------------------------------------- the logged group

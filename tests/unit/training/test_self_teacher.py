@@ -12,12 +12,11 @@ import yaml
 from tiny import hash_reward, prepare, tiny_experiment
 
 from srpo import cli
-from srpo.questions.response_parts import shown_answer, with_masked_answer
 from srpo.questions.splits import Question
 from srpo.rollout.interface import Completion
 from srpo.starts.make_tokenizer import text_tokenizer
 from srpo.training import self_teacher
-from srpo.training.self_teacher import gap_samples, not_learned
+from srpo.training.self_teacher import gap_samples, not_learned, shown_answer, with_masked_answer
 
 TRAINING = SimpleNamespace(
     temperature=1.0, max_response_length=32, rollouts_per_question=2, max_prompt_length=64, max_reprompt_len=256

@@ -24,7 +24,7 @@ def table(results: Results, title: str = "The same runs under other clocks", mea
     notes = [
         "Points. Each benchmark is judged at the largest budget that all its runs reach on the clock (on the training "
         "clock, a little more than the last budget of the other tables), by the mean of the last three validations. "
-        f" {intervals_note(frame['difference_unit'])}"
+        f" {intervals_note(frame)}"
     ]
     digits = dict.fromkeys(["difference", "difference_low", "difference_high"], 1)
     return Table(title, frame, notes if views else [], digits, views)

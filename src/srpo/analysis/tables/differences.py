@@ -40,7 +40,7 @@ def table(results: Results) -> Table:
     notes = [
         f"Points ({SCORE_TITLES[results.deciding]}), on the same questions. Averages are over the benchmarks that "
         "have both scores. Where two methods are above 95 %, their difference is small whatever the methods do. "
-        f"Intervals are not corrected for their number. {intervals_note(frame['difference_unit'])}"
+        f"Intervals are not corrected for their number. {intervals_note(frame)}"
     ]
     digits = dict.fromkeys(["difference", "difference_low", "difference_high"], 1)
     return Table("SRPO minus the other methods", frame, notes if views else [], digits, views)

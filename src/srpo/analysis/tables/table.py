@@ -97,9 +97,9 @@ _UNITS = {
 }
 
 
-def intervals_note(units: Iterable[str]) -> str:
-    """The note on what the 95 % intervals of a table generalise over, from their units."""
-    there = set(units)
+def intervals_note(frame: pd.DataFrame) -> str:
+    """The note on what the 95 % intervals of a table generalise over, from its columns ``_unit``."""
+    there = {unit for column in frame if str(column).endswith("_unit") for unit in frame[column]}
     named = [text for unit, text in _UNITS.items() if unit in there]
     if there and not named:
         return "No intervals: there is one run of each."

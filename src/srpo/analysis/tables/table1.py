@@ -1,8 +1,7 @@
 """Table 1: the scores of each method within each budget."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-import numpy as np
 import pandas as pd
 
 from srpo.analysis.results import AVERAGE, BASE, MISSING, SCORE_KEY, Results, estimate_columns
@@ -34,7 +33,7 @@ def table(results: Results) -> Table:
         "bias from the selection, but is slightly too low, because half of the questions select less well. Averages "
         "over base models are over those of which every method has all benchmarks; the column Seeds has their number. "
         f"Budgets: {results.budgets_listed}. {MISSING}: not measured (yet).",
-        intervals_note(units(frame)) + " An interval of an in-training maximum takes the selected validation as given.",
+        intervals_note(frame) + " An interval of an in-training maximum takes the selected validation as given.",
         *comparability(results),
     ]
     views = [score_view(results, frame, value, title) for value, title in titles.items() if value in frame]
@@ -94,17 +93,16 @@ def with_paper(frame: pd.DataFrame, results: Results) -> pd.DataFrame:
     return frame if published is None else frame.merge(published, how="left", on=SCORE_KEY)
 
 
-def units(frame: pd.DataFrame) -> list[str]:
-    return [unit for score in SCORES for unit in frame[f"{score}_unit"]]
-
-
 def score_view(results: Results, frame: pd.DataFrame, value: str, title: str) -> View:
     """The scores of one kind, a row per model and method; the average comes first, as the most important."""
     budgets = list(results.budget_seconds)
     shown = [b for b in (AVERAGE, *results.experiment.benchmarks) if b in set(frame["benchmark"])]
     places = [(b, budget) for b in shown for budget in budgets]
     trained, bias = frame[frame["method"] != BASE], value.endswith("_bias")
-    best = trained.groupby(["model", "benchmark", "budget"])[value].transform(lambda v: pd.Series(_best([*v]), v.index))
+    # Best is who has the highest number at the shown decimal, if there are two to compare.
+    at_decimal = trained[value].map(lambda v: round(v, 1))
+    rivals = at_decimal.groupby([trained[key] for key in ("model", "benchmark", "budget")])
+    best = (at_decimal == rivals.transform("max")) & (rivals.transform("count") > 1)
     texts = cells(trained.assign(best=best), SCORE_KEY, value, sign=bias, best=None if bias else "best")
     # Validation never sees the untrained model: its resampled score is shown in both views.
     of_base = value if value == "paper" else "resampled"
@@ -129,9 +127,3 @@ def seeds(frame: pd.DataFrame, model: str, method: str, value: str, benchmarks: 
         return ""
     of_row = frame[(frame["model"] == model) & (frame["method"] == method) & frame["benchmark"].isin(benchmarks)]
     return count_range(of_row[f"{value}_seeds"])
-
-
-def _best(values: Sequence[float]) -> list[bool]:
-    """Which of ``values`` equal the highest one at the shown decimal; none if there are fewer than two values."""
-    there = [round(v, 1) for v in values if not np.isnan(v)]
-    return [len(there) > 1 and not np.isnan(v) and round(v, 1) == max(there) for v in values]

@@ -7,7 +7,7 @@ import pandas as pd
 
 from srpo.analysis.results import ABLATIONS, AVERAGE, MISSING, SCORE_KEY, Results, estimate_columns
 from srpo.analysis.tables.table import Bold, Table, View, cells, comparability, intervals_note
-from srpo.analysis.tables.table1 import DIGITS, score_frame, seeds, units, with_paper
+from srpo.analysis.tables.table1 import DIGITS, score_frame, seeds, with_paper
 from srpo.ground.text import joined
 
 _TITLES = {
@@ -33,7 +33,7 @@ def table(results: Results) -> Table:
         "Each variant is compared with the row above it, as in the paper: the unweighted variant with SRPO, "
         "the advantage mix with the unweighted variant.",
         *over,
-        intervals_note(units(frame)),
+        intervals_note(frame),
         *comparability(results),
     ]
     numbers = [*DIGITS, *(c for c in frame.columns if "_difference" in c and not c.endswith("_unit"))]

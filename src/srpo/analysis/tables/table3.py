@@ -4,7 +4,6 @@ import pandas as pd
 
 from srpo.algorithm.branches import BRANCHES
 from srpo.algorithm.method import Method
-from srpo.algorithm.teacher import SIBLING_ONLY
 from srpo.analysis.results import MISSING, Results
 from srpo.analysis.tables.table import Bold, Table, View
 from srpo.experiment.config import ModelledClock, Training
@@ -44,8 +43,7 @@ def _settings(m: Method, t: Training) -> dict[tuple[str, str], str]:
     gradient, distils, teacher = "policy_gradient" in losses, "distillation" in losses, m.needs_teacher
     clock = t.clock if isinstance(t.clock, ModelledClock) else None
     changed = {name for name in _DEFAULTS if getattr(m, name) != Method.model_fields[name].default}
-    shares = teacher and m.teacher.kind == "trust_region"
-    rate = f"{m.teacher_update_rate:g}"
+    shown = m.teacher_context.solution
     texts = {
         ("Batch", "Questions per batch"): f"{t.questions_per_batch}",
         ("Batch", "Rollouts per question"): f"{t.rollouts_per_question}",
@@ -70,8 +68,7 @@ def _settings(m: Method, t: Training) -> dict[tuple[str, str], str]:
         ("SDPO loss", "Divergence alpha (0.5: Jensen–Shannon)"): f"{m.distillation_alpha:g}" * ("sdpo" in names),
         ("SDPO loss", "Distillation importance clip"): f"{m.distillation_is_clip:g}" * distils,
         ("SDPO loss", "Teacher"): m.teacher.text * teacher,
-        ("SDPO loss", "Teacher, share of the student"): rate * shares,
-        ("SDPO loss", "Teacher EMA rate"): rate * (teacher and m.teacher.kind == "ema"),
+        ("SDPO loss", "Teacher EMA rate"): f"{m.teacher_update_rate:g}" * (teacher and m.teacher.kind == "ema"),
         ("SDPO loss", "Entropy weighting beta"): f"{m.entropy_beta:g}" * distils,
         ("SDPO loss", "Mixing lambda"): f"{m.mix_lambda:g}" * ("mix" in names),
         ("Validation", "Within the first budget every"): f"{t.validate_every_in_first_budget or ''}",
@@ -80,7 +77,7 @@ def _settings(m: Method, t: Training) -> dict[tuple[str, str], str]:
         ("Other", "Weight by group"): f"{m.group_weight}" * ("group_weight" in changed),
         ("Other", "Steps of the first phase"): f"{m.first_phase_steps}" * ("first_phase_steps" in changed),
         ("Other", "Success buffer, responses per question"): f"{m.success_buffer}" * ("success_buffer" in changed),
-        ("Other", "Teacher is shown"): m.teacher_context.text * (m.teacher_context != SIBLING_ONLY),
+        ("Other", "Teacher is shown"): shown.replace("_", " ") * (shown != "sibling"),
         ("Training clock", "Kind"): t.clock.kind,
         ("Training clock", "Decoding, FLOP/s"): f"{clock.decode_flops_per_second:g}" if clock else "",
         ("Training clock", "Dense passes, FLOP/s"): f"{clock.dense_flops_per_second:g}" if clock else "",

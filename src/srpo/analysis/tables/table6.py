@@ -82,8 +82,6 @@ def _why_routed(row: dict[str, Any], rollout: dict[str, Any]) -> str:
         shown.append(f"rollout {row['sibling_shown']}")
     if "ground_truth_shown" in rollout:
         shown.append("the right answer")
-    if "feedback" in rollout:
-        shown.append(f"the feedback: {_one_line(rollout['feedback'])}")
     if shown:
         return f"The self-teacher is shown {' and '.join(shown)}"
     if BRANCHES[row["branch"]].loss is None:

@@ -26,15 +26,13 @@ def test_the_kind_of_teacher_is_a_row_if_one_is_no_ema(tmp_path):
     write_results(other, EXPERIMENT)
     path = other / f"runs/{MODEL}/chemistry/srpo/seed1/run.yaml"
     assert "kind: ema" in path.read_text()
-    written = path.read_text().replace("kind: ema", "kind: trust_region")
+    written = path.read_text().replace("kind: ema", "kind: frozen")
     path.write_text("".join(line for line in written.splitlines(True) if "moves_after" not in line))
     tables = [make_tables(load_results(folder))["table3"].frame.set_index("setting") for folder in (plain, other)]
-    own = ["Teacher", "Teacher, share of the student"]
-    assert [name for name in tables[1].index if name not in tables[0].index] == own
+    assert [name for name in tables[1].index if name not in tables[0].index] == ["Teacher"]
     assert tables[0].loc["Teacher EMA rate", ["grpo", "sdpo", "srpo"]].tolist() == ["–", "0.05", "0.05"]
     assert tables[1].loc["Teacher EMA rate", ["grpo", "sdpo", "srpo"]].tolist() == ["–", "0.05", "–"]
-    assert tables[1].loc[own[0], ["grpo", "sdpo", "srpo"]].tolist() == ["–", "EMA", "trust region"]
-    assert tables[1].loc[own[1], ["grpo", "sdpo", "srpo"]].tolist() == ["–", "–", "0.05"]
+    assert tables[1].loc["Teacher", ["grpo", "sdpo", "srpo"]].tolist() == ["–", "EMA", "frozen"]
 
 
 def test_settings_of_successors_are_rows_if_a_method_has_them(tmp_path):
