@@ -79,8 +79,8 @@ def _share(values: np.ndarray) -> Estimate:
 
 
 SENTENCES = {
-    "may help": "May help: the teacher that sees a right sibling is better than the student. In 55 pairs of our toys "
-    "with such a gap SDPO ended above the untrained model in 46, and SRPO ended above GRPO in 40.",
+    "may help": "May help: the teacher that sees a right sibling is better than the student. In 94 pairs of our toys "
+    "with such a gap SDPO ended above the untrained model in 84, and SRPO ended above GRPO in 75.",
     "hurts": "Hurts: a right sibling makes the model worse. In 31 pairs of our toys with such a gap SDPO ended below "
     "the untrained model in 25, and SRPO ended below GRPO in 27.",
     "cannot tell": "Cannot tell: the interval of the gap has 0 in it, or there is none.",
