@@ -56,13 +56,12 @@ def read(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 
 def cross_fitted(scores: np.ndarray, rng: np.random.Generator) -> float:
-    """Percent: half of the questions selects a validation, the other half measures it; a mean of 100 halves."""
-    found = []
-    for _ in range(100):
-        order = rng.permutation(scores.shape[1])
-        for chosen_by, measured_on in (np.array_split(order, 2), np.array_split(order, 2)[::-1]):
-            found.append(scores[scores[:, chosen_by].mean(axis=1).argmax()][measured_on].mean())
-    return 100 * float(np.mean(found))
+    """Percent: half of the questions selects a validation, the other half measures it; a mean of 2000 halves."""
+    size = scores.shape[1]
+    half = rng.random((1000, size)).argsort(axis=1) < size // 2
+    chosen_by = np.concatenate([half, ~half]).T
+    chosen = (scores @ chosen_by).argmax(axis=0)
+    return 100 * float(((scores @ ~chosen_by)[chosen, range(2000)] / (~chosen_by).sum(axis=0)).mean())
 
 
 def test_the_verdicts_are_those_of_a_program_of_its_own(read: Results) -> None:
