@@ -73,10 +73,12 @@ class Options:
     Attributes:
         results: where the workflow works.
         small: whether shapes are tiny.
+        experiment: what the workflow makes.
     """
 
     results: Path = Path("results") / "first-gpu"
     small: bool = False
+    experiment: Path = CONFIGS / "experiments" / "gpu-spelling.yaml"
 
 
 # ---------------------------------------------------------------- versions and tests
@@ -297,7 +299,7 @@ def workflow(
             the runs of all methods and seeds.
         runs_at_a_time: on one card.
     """
-    raw = _raw_experiment("gpu-spelling") | {"name": "first-gpu"}
+    raw = yaml.safe_load(options.experiment.read_text()) | {"name": "first-gpu"}
     raw["matrix"] = [block | {"seeds": [*range(1, seeds + 1)]} for block in raw["matrix"]]
     options.results.mkdir(parents=True, exist_ok=True)
     file = options.results / "experiment.yaml"
@@ -453,6 +455,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"default: all; {'; '.join(PARTS)}")
     parser.add_argument("--output", type=Path, default=Path("first-gpu.json"))
     parser.add_argument("--results", type=Path, default=Options.results, help="where the workflow works")
+    parser.add_argument("--experiment", type=Path, default=Options.experiment, help="another, to rehearse on a CPU")
     parser.add_argument("--minutes", type=float, default=9.5, help="for all parts")
     parser.add_argument("--small", action="store_true", help="tiny shapes, for a CPU")
     parser.add_argument("--compute", type=Path, help=argparse.SUPPRESS)
@@ -460,9 +463,9 @@ def main() -> None:
     if unknown := set(given.parts) - PARTS.keys():
         parser.error(f"unknown part {', '.join(unknown)}; there is {'; '.join(PARTS)}")
     if given.compute:
-        compute(given.parts[0], Options(given.results.absolute(), given.small), given.compute)
+        compute(given.parts[0], Options(given.results.absolute(), given.small, given.experiment), given.compute)
         return
-    passed_on = ["--results", given.results, *(["--small"] if given.small else [])]
+    passed_on = ["--results", given.results, "--experiment", given.experiment, *(["--small"] if given.small else [])]
     end = time.monotonic() + 60 * given.minutes
     report: Result = {"card": torch.cuda.get_device_name() if torch.cuda.is_available() else None, "parts": {}}
     logs = given.output.with_suffix(".logs")

@@ -76,8 +76,8 @@ def gap_of(value: float) -> Estimate:
 @pytest.mark.parametrize(
     ("gap", "masked", "words"),
     [
-        (30, 10, ("May help", "55 pairs", "still better")),
-        (30, 1, ("May help", "55 pairs", "nobody can tell")),
+        (30, 10, ("May help", "94 pairs", "still better")),
+        (30, 1, ("May help", "94 pairs", "nobody can tell")),
         (-14, -14, ("Hurts", "31 pairs", "it is worse")),
         (2, 0, ("Cannot tell", "nobody can tell")),
     ],
