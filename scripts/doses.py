@@ -138,7 +138,7 @@ def draw(differences: pd.DataFrame, found: pd.DataFrame) -> Figure:
     hues: dict[str, Any] = {"hue": found["dose"].astype(int), "palette": DOSES[: len(doses)], "legend": "full"}
     sns.scatterplot(found, x="gap", y="difference", s=16, ax=right, **hues)
     right.set(xlabel="Gap before training (teacher - student), points", ylabel="SRPO - GRPO at the end, points")
-    right.legend(title="dose, %", loc="best")
+    right.legend(title="dose, %", loc="lower center")
     for axes in (left, right):
         axes.axhline(0, color="#555555", linewidth=0.8)
         sns.despine(ax=axes)
