@@ -106,6 +106,11 @@ def _correlations(columns: np.ndarray) -> tuple[float, float]:
     return float(found[0, 2]), float(found[1, 2])
 
 
+def within(found: pd.DataFrame) -> list[float]:
+    """Spearman's rank correlation of gap and difference in each dose."""
+    return [float(spearmanr(of["gap"], of["difference"]).statistic) for _, of in found.groupby("dose")]
+
+
 def signs(found: pd.DataFrame) -> tuple[int, int, int]:
     """In how many pairs the difference has the sign of the gap, in how many that of its dose's mean; all pairs."""
     of_dose = found.groupby("dose")["difference"].transform("mean")
@@ -134,7 +139,7 @@ def draw(differences: pd.DataFrame, found: pd.DataFrame) -> Figure:
     doses = differences["dose"].drop_duplicates()
     left.set_xticks(range(len(doses)), [f"{dose:.0f} %" for dose in doses])
     left.set(xlabel="Pretraining examples that show a solution (dose)", ylabel="Difference at the end, points")
-    left.legend(loc="best")
+    left.legend(loc="lower right")
     hues: dict[str, Any] = {"hue": found["dose"].astype(int), "palette": DOSES[: len(doses)], "legend": "full"}
     sns.scatterplot(found, x="gap", y="difference", s=16, ax=right, **hues)
     right.set(xlabel="Gap before training (teacher - student), points", ylabel="SRPO - GRPO at the end, points")

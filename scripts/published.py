@@ -240,9 +240,11 @@ def gap_or_dose(name: str) -> str:
     return (
         f"{told.gap:.2f} for the gap and {told.dose:.2f} for the dose; the first minus the second is {told.lead:+.2f} "
         f"[{told.low:+.2f}, {told.high:+.2f}]. SRPO minus GRPO has the sign of the gap in {by_gap} of {count} pairs, "
-        f"and the sign of its dose's mean in {by_dose}. In {down} pairs the interval of the gap is below 0. Of these "
-        f"SDPO ends below the untrained model in {lost}, and SRPO below GRPO in {below}. In {up} pairs it is above 0. "
-        f"Of these SDPO ends above the untrained model in {gained}, and SRPO above GRPO in {above}."
+        f"and the sign of its dose's mean in {by_dose}. Within one dose the correlation of gap and SRPO minus GRPO is "
+        f"{joined([f'{of:+.2f}' for of in numbers_of.within(pairs)])}, from the lowest dose to the highest.\n\n"
+        "| interval of the gap | pairs | SDPO on that side of untrained | SRPO on that side of GRPO |\n"
+        "| --- | ---: | ---: | ---: |\n"
+        f"| below 0 | {down} | {lost} | {below} |\n| above 0 | {up} | {gained} | {above} |"
     )
 
 
