@@ -1,14 +1,11 @@
 """When does routing help? The numbers of ``registered-doses`` by dose, and whether dose or gap tells the difference.
 
-    python scripts/doses.py    # prints both
-
 A dose is the percentage of the pretraining's examples that show a solution, and a model of the experiment. A pair is
 a base model and a benchmark. The questions are those of ``configs/registered-doses.yaml``.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,11 +15,9 @@ from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
 from srpo.analysis.figures import style
-from srpo.analysis.published import results
 from srpo.analysis.results import BASE, Results
 from srpo.analysis.tables.before_training import gap_frame
 from srpo.analysis.verdicts import findings
-from srpo.ground.repository import ROOT
 
 CLAIMS = {
     "srpo_over_grpo_last": "SRPO - GRPO",
@@ -32,13 +27,6 @@ CLAIMS = {
 COLOURS = ("#0B6B4A", "#B8860B", "#1F4FA3")
 DOSES = ["#D55E00", "#E69F00", "#56B4E9", "#332288"]
 DRAWS = 10_000
-
-
-def main(folder: Path = ROOT / "published" / "registered-doses") -> None:
-    read = results(folder)
-    print(by_dose(read).round(1).to_string(index=False), "\n")
-    found = pairs(read)
-    print(told(found), signs(found), *(followed(found, says) for says in ("may help", "hurts")), sep="\n")
 
 
 def dose_of(read: Results, model: str) -> float:
@@ -156,7 +144,3 @@ def score(read: Results, model: str, method: str) -> float:
     found = read.estimate(model, {(method, when): 1.0}, read.benchmarks(model))
     assert found is not None  # published runs are complete
     return found.value
-
-
-if __name__ == "__main__":
-    main()

@@ -14,7 +14,7 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 33_389,
+    "code lines of Python": 33_383,
     "code lines of src": 13_440,
     "lines of src": 20_663,
     "lines of analysis": 5_201,
