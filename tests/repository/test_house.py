@@ -14,11 +14,11 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 33_383,
+    "code lines of Python": 33_380,
     "code lines of src": 13_440,
     "lines of src": 20_663,
     "lines of analysis": 5_201,
-    "lines of tests": 23_859,
+    "lines of tests": 23_857,
     "error branches of src": 221,
     "raise in src": 223,
     "rooms of src": 14,

@@ -209,3 +209,14 @@ def test_keys_of_other_versions(before: dict, now: dict, said: str | None, tmp_p
     with refused(said) if said else nullcontext():
         prepare_run_folder(tmp_path, origin() | {"spec": now})
     assert RunFiles(tmp_path).finished.exists() is (said is None)
+
+
+@pytest.mark.parametrize("clock", [20, 10], ids=["finished", "not-finished"])
+def test_a_finished_run_is_trained_again_if_srpos_own_code_has_changed(tmp_path: Path, clock: float) -> None:
+    """One in progress goes on."""
+    trained(tmp_path, 4, clock)
+    for source, kept in (("a", True), ("b", clock < 20)):
+        now = origin()
+        now["provenance"]["source"] = source
+        prepare_run_folder(tmp_path, now)
+        assert RunFiles(tmp_path).steps.exists() is kept
