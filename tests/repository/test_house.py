@@ -24,7 +24,7 @@ BUDGETS = {
     "rooms of src": 14,
     "modules of more than 500 lines": 3,
     "lines of rules, Snakefile and profiles": 489,
-    "words of pages": 15_466,
+    "words of pages": 15_465,
 }
 
 
