@@ -96,7 +96,7 @@ def test_every_number_of_a_run_has_a_row_or_is_ours() -> None:
         *("distillation_topk", "distillation_alpha", "distillation_is_clip", "max_reprompt_len", "tracking"),
         *("teacher", "teacher_update_rate", "teacher_context", "entropy_beta", "mix_lambda"),
         *("rlsd_lambda", "rlsd_clip", "group_weight", "first_phase_steps", "second_routing"),
-        "success_buffer",
+        *("success_buffer", "kl_coef"),
     }
     tables = PAGE.split("## Names")[1].split("\n## ")[0]
     named = set(re.findall(r"^\| `(\w+)` \|", tables, re.MULTILINE))
