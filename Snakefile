@@ -38,7 +38,6 @@ rule all:
         "<exp>/experiment.yaml",
         [[*splits(name), f"<exp>/data/{name}/statistics.json"] for name in DATA_SETS],
         [model_files(base) for base in BASE_MODELS],
-        [f"<exp>/data/{EXPERIMENT.data_set(name, base).data_set}/lengths/{base}.json" for base, name in BASES],
         [[f"<exp>/runs/{run.path}/summary.json", f"<exp>/runs/{run.path}/weights"] for run in RUNS],
         # a search compares the validations of its trials, and ends with `srpo tune`
         [] if EXPERIMENT.is_search else [*evaluations("evaluation.json"), *evaluations("samples.jsonl"), *GAPS],

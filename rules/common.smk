@@ -86,10 +86,9 @@ def evaluations(name):
 
 
 def starts_from(wildcards):
-    """What a run, or an untrained model's evaluation, reads: questions, base model and lengths of the prompts."""
-    model, data_set = job(wildcards).model.name, job(wildcards).benchmark.data_set
-    lengths = f"<exp>/data/{data_set}/lengths/{model}.json"
-    return {"splits": splits(data_set), "base": model_files(model), "lengths": lengths}
+    """What a run, or an untrained model's evaluation, reads: questions and the base model."""
+    read = job(wildcards)
+    return {"splits": splits(read.benchmark.data_set), "base": model_files(read.model.name)}
 
 
 def shown(path, category):

@@ -33,23 +33,3 @@ rule statistics:
         "Describe {wildcards.data_set}"
     shell:
         "srpo statistics {output} {params:q} > {log} 2>&1"
-
-
-# Which prompts are too long depends on a model's tokenizer. Runs wait for this file, so that a question that is too
-# long stops them before they start.
-rule lengths:
-    input:
-        splits=lambda wildcards: splits(wildcards.data_set),
-        base=lambda wildcards: model_files(wildcards.model),
-    output:
-        "<exp>/data/{data_set}/lengths/{model}.json",
-    log:
-        "<exp>/logs/data/{data_set}/lengths/{model}.log",
-    conda:
-        TRAINING
-    params:
-        **settings("training", "version"),
-    message:
-        "Measure the prompts of {wildcards.data_set} for {wildcards.model}"
-    shell:
-        "srpo lengths {output} {params:q} > {log} 2>&1"

@@ -83,12 +83,12 @@ def bought() -> str:
     (block,) = ARMS.matrix
     one = block.model_copy(update={"benchmarks": block.benchmarks[:1], "methods": ["srpo"], "seeds": [1]})
     rows = [
-        ("the untrained models of `paper-calibrated`", calibrated),
+        ("the untrained model of `paper-arms`", ARMS),
         ("`srpo rehearse paper-arms`", rehearsal(ARMS)),
         ("one run of SRPO to 5 h", until(ARMS, 5, matrix=[one])),
         ("`paper-arms`, its first stage", ARMS),
         ("`paper-arms` with `10h: 36000`, both stages", until(ARMS, 10)),
-        ("`paper-controls`: Qwen3-8B, three seeds of two arms, one of three", controls),
+        ("`paper-controls`: Qwen3-8B, 2 methods with 3 seeds, 3 with 1", controls),
         ("`paper-calibrated`: the paper's 42 runs", calibrated),
         ("`paper`: the same by a wall clock, right on H20 only", PAPER),
     ]

@@ -226,21 +226,6 @@ def statistics(file: Made, settings: Settings = None) -> None:
     write_json(file, split_statistics(job.benchmark, _splits(layout, names["data_set"])))
 
 
-@app.command("lengths")
-def lengths(file: Made, settings: Settings = None) -> None:
-    """Measure prompts with a model's tokenizer. A prompt that is too long is an error."""
-    layout, names, job = _job(file, settings, "lengths")
-
-    with gc_paused():
-        from srpo.starts.open_tokenizer import open_tokenizer
-    from srpo.ground.files import write_json
-    from srpo.training.lengths import check_lengths, describe_lengths
-
-    tokenizer, written = open_tokenizer(layout.model(names["model"])), _splits(layout, names["data_set"])
-    found = {str(name): check_lengths(tokenizer, asked, name, job.training) for name, asked in written.items()}
-    write_json(file, describe_lengths(found, job.training))
-
-
 @app.command("model")
 def make_model(
     file: Made,

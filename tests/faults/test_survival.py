@@ -24,7 +24,7 @@ from srpo import cli
 from srpo.experiment.compose import resolved_text
 from srpo.experiment.config import CalibratedClock
 from srpo.ground.errors import SrpoError
-from srpo.ground.files import read_events, write_json
+from srpo.ground.files import read_events
 from srpo.ground.layout import WEIGHTS
 from srpo.policy.in_process import InProcessPolicy
 from srpo.rollout.interface import ServersFailed
@@ -179,7 +179,6 @@ def test_a_run_that_stops_early_has_an_exit_status_of_its_own(monkeypatch, capsy
 def test_snakemake_and_a_run_that_are_killed_in_turn_end_with_the_same_bytes(tmp_path, monkeypatch):
     """Snakemake dies with all that it has started, as when a machine fails; the data and the model are there."""
     spec, layout = prepare(experiment(max_steps=8), tmp_path / "results")
-    write_json(layout.lengths("physics", spec.model.name), {})
     layout.experiment.write_text(resolved_text(experiment(max_steps=8)))
     files = layout.run_files(spec.id)
 

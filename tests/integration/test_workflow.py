@@ -62,7 +62,6 @@ def test_shipped_experiments_plan_their_matrix_with_the_same_rules(path: Path, t
         "statistics": len(data_sets),
         "linked_model": linked,
         "base_model": len(experiment.every_base_model()) - linked,
-        "lengths": len(experiment.base_evaluations()),
         "train": len(experiment.runs()),
     }
     if not experiment.is_search:
@@ -264,7 +263,7 @@ def test_change_reruns_what_depends_on_it(changes: dict, expected: dict[str, int
 
 RUN = "runs/miniature-tiny/physics/grpo/seed1"
 BASE = "base/miniature-tiny/physics"
-RETRAINED = {"train": 2, "evaluate": 2, "evaluate_base": 2, "lengths": 2, "gap": 1, **REPORT}
+RETRAINED = {"train": 2, "evaluate": 2, "evaluate_base": 2, "gap": 1, **REPORT}
 
 
 @pytest.mark.parametrize(
@@ -273,7 +272,7 @@ RETRAINED = {"train": 2, "evaluate": 2, "evaluate_base": 2, "lengths": 2, "gap":
         ("experiment.yaml", NEW),
         (
             "data/tooluse-facts0/test.parquet",
-            {"split": 1, "statistics": 1, "lengths": 1, "evaluate_base": 1, **REPORT},
+            {"split": 1, "statistics": 1, "evaluate_base": 1, **REPORT},
         ),
         ("data/physics/statistics.json", {"statistics": 1, **REPORT}),
         ("models/miniature-tiny/model.safetensors", {"base_model": 1, **RETRAINED}),

@@ -26,7 +26,6 @@ COMMANDS = {
     "plan smoke": {"scipy"},
     "split results/data/physics/train.parquet": {"pandas"},  # pyarrow looks for it when it writes
     "statistics results/data/physics/statistics.json": set(),
-    "lengths results/data/physics/lengths/miniature-tiny.json": TOKENIZER,
     f"gap {BASE}/gap.json": TOKENIZER | {"scipy"},
     f"evaluate {BASE}/evaluation.json": TOKENIZER,
     f"train {RUN}/summary.json": {*SLOW} - {"sglang", "matplotlib", "mlflow", LLAVA},

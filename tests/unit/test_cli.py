@@ -58,7 +58,6 @@ def test_a_shell_completes_verbs_and_names(words: str, expected: set[str]) -> No
         (f"train results/tiny/{RUN.replace('srpo', 'ppo')}/summary.json", "physics/ppo/seed1"),
         (f"train results/tiny/{RUN}/summary.json", "base.json"),
         (f"train results/tiny/{RUN}/summary.json --stop-at 7", "--stop-at"),
-        ("lengths results/tiny/data/physics/lengths/miniature-tiny.json", "models/miniature-tiny"),
         ("report results/other", "results/other"),
         ("track sync results/other", "results/other"),
         ("plan paper --gpu 80:8000:2250", "--gpu"),

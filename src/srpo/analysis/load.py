@@ -83,13 +83,6 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
             data.name: _json_if_there(layout.statistics(folder))
             for folder, data in reversed(experiment.data_sets().items())
         },
-        lengths={
-            (model, benchmark): _json_if_there(
-                layout.lengths(experiment.benchmarks[benchmark].for_model(base).data_set, base.name)
-            )
-            for model, benchmark in experiment.bases()
-            for base in experiment.base_models(model).values()
-        },
         gaps=gaps,
         specs=specs,
         provenance=provenance,

@@ -51,7 +51,6 @@ def _places() -> dict[str, Path]:
         "gaps": layout.gap("{model}", "{benchmark}"),
         "models": layout.model_description("{model}"),
         "statistics": layout.statistics("{benchmark}"),
-        "lengths": layout.lengths("{benchmark}", "{model}"),
     }
 
 

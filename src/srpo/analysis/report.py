@@ -204,12 +204,6 @@ def remarks(results: Results) -> list[str]:
         if run["stopped_by"] in ("alarm", "max_steps"):
             name = results.run_title(*(run[key] for key in RUN_KEY))
             found.append(f"{name} ended before the last budget ({run['stopped_by']}, step {run['steps']:.0f}).")
-    for (model, benchmark), lengths in results.lengths.items():
-        for split, of in (lengths.get("splits") or {}).items():
-            if left := len(of["left_out"]):
-                place = results.run_title(model, benchmark)
-                limit = f"{of['questions']} {split} questions are longer than {lengths['max_prompt_length']} tokens"
-                found.append(f"{place}: {left} of {limit} and left out.")
     found += sentences(results)
     if any(str(record.get("commit")).endswith("-dirty") for record in results.provenance.values()):
         found.append("Some runs were made with uncommitted changes.")

@@ -53,7 +53,6 @@ class Results:
         signals: the alarms and warnings that ``srpo/training/watch.py`` finds in each run's logs; one row per signal.
         samples: the first sample of the first few test questions.
         statistics: ``statistics.json`` by benchmark.
-        lengths: the checked lengths of prompts, by model and benchmark.
         gaps: ``gap.json`` by model, benchmark and seed, as in ``bases``.
         specs, provenance: the halves of ``run.yaml`` by run.
         trained: the day or days on which runs ended.
@@ -77,7 +76,6 @@ class Results:
     samples: pd.DataFrame
     signals: pd.DataFrame
     statistics: dict[str, dict[str, Any]] = field(default_factory=dict)
-    lengths: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     gaps: dict[tuple[str, str, int], dict[str, Any]] = field(default_factory=dict)
     specs: dict[RunId, dict[str, Any]] = field(default_factory=dict)
     provenance: dict[RunId, dict[str, Any]] = field(default_factory=dict)

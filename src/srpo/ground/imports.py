@@ -23,7 +23,7 @@ require and srpo imports too; the smallest extra first."""
 NEEDS = {
     "report": ("report", "split", "statistics", "tune"),
     "workflow": ("attempt", "experiment", "plan", "publish", "rehearse", "status", "track"),
-    "verl": ("evaluate", "gap", "lengths", "model", "train"),
+    "verl": ("evaluate", "gap", "model", "train"),
 }
 """For each extra the verbs of ``srpo`` for which it is enough."""
 

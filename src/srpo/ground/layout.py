@@ -35,7 +35,6 @@ class RunId(Config):
 PLACES: Mapping[str, str] = {
     "split": "data/{data_set}/{split}.parquet",
     "statistics": "data/{data_set}/statistics.json",
-    "lengths": "data/{data_set}/lengths/{model}.json",
     "model": "models/{model}/base.json",
     "train": f"runs/{RUN_PATH}/summary.json",
     "evaluate": f"runs/{RUN_PATH}/evaluation.json",
@@ -196,10 +195,6 @@ class Layout:
 
     def statistics(self, benchmark: str) -> Path:
         return self.folder / "data" / benchmark / "statistics.json"
-
-    def lengths(self, benchmark: str, model: str) -> Path:
-        """Lengths of a benchmark's prompts with a model's tokenizer, and which questions are left out."""
-        return self.folder / "data" / benchmark / "lengths" / f"{model}.json"
 
     def model(self, model: str) -> Path:
         return self.folder / "models" / model

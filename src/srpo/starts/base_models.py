@@ -17,7 +17,6 @@ from srpo.ground.imports import gc_paused
 from srpo.ground.layout import model_description
 from srpo.ground.seeds import derive_seed
 from srpo.starts.resolve import (
-    GIVEN_TOKENIZER,
     check_shape,
     checkpoint_files,
     count_parameters,
@@ -25,7 +24,6 @@ from srpo.starts.resolve import (
     resolve_gguf,
     resolve_hub,
     resolve_local,
-    resolve_tokenizer,
     sha256_of,
 )
 from srpo.starts.stored import read_metadata, stored_file, tokenizer_hash, write_stored
@@ -73,21 +71,15 @@ def _build_miniature(model: MiniatureModel, folder: Path, train_splits: dict[str
     with gc_paused():
         from srpo.starts import corpus as corpora
         from srpo.starts import make_tokenizer as tokenizers
-        from srpo.starts.open_tokenizer import open_tokenizer
         from srpo.starts.warm_start import new_model
 
     settings = model.warm_start
     corpus = corpora.open_corpus(settings, train_splits)
-    entries, given = model.architecture.vocab_size, None
-    if model.tokenizer:
-        given = resolve_tokenizer(model.tokenizer, f"model {model.name}")
-        tokenizer = open_tokenizer(given)
-    else:
-        texts = corpora.corpus_texts(corpus, random.Random(derive_seed("tokenizer", settings.seed)), TOKENIZER_EXAMPLES)
-        make_tokenizer = tokenizers.symbol_tokenizer if settings.corpus == "families" else tokenizers.text_tokenizer
-        tokenizer = make_tokenizer(texts, entries)
-        entries = len(tokenizer)
-    network = new_model(model.architecture.model_copy(update={"vocab_size": entries}), tokenizer, settings.seed)
+    texts = corpora.corpus_texts(corpus, random.Random(derive_seed("tokenizer", settings.seed)), TOKENIZER_EXAMPLES)
+    make_tokenizer = tokenizers.symbol_tokenizer if settings.corpus == "families" else tokenizers.text_tokenizer
+    tokenizer = make_tokenizer(texts, model.architecture.vocab_size)
+    architecture = model.architecture.model_copy(update={"vocab_size": len(tokenizer)})
+    network = new_model(architecture, tokenizer, settings.seed)
     if stored := stored_file(model):
         from safetensors.torch import load_model
 
@@ -98,7 +90,7 @@ def _build_miniature(model: MiniatureModel, folder: Path, train_splits: dict[str
             raise SrpoError(f"model {model.name}: {stored} has another tokenizer; make it again: make base-models")
         return {"warm_start": metadata["warm_start"], "stored": metadata["made"]}
     details = _warm_start(network, tokenizer, corpus, settings, pretrained=False)
-    _save(network, tokenizer, folder, given)
+    _save(network, tokenizer, folder)
     return details
 
 
@@ -169,10 +161,7 @@ def _warm_start(
     return {"warm_start": report}
 
 
-def _save(
-    network: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Path, given: Path | None = None
-) -> None:
-    """Write a model, and its tokenizer: the files of the folder ``given`` byte for byte, if there is one."""
+def _save(network: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     from transformers import GenerationConfig
     from transformers.utils.logging import disable_progress_bar
 
@@ -181,11 +170,7 @@ def _save(
     )
     disable_progress_bar()
     network.save_pretrained(folder)
-    if given is None:
-        tokenizer.save_pretrained(folder)
-    else:
-        for name in GIVEN_TOKENIZER:
-            shutil.copyfile(given / name, folder / name)
+    tokenizer.save_pretrained(folder)
 
 
 def _link_checkpoint(model: HubModel | LocalModel, folder: Path) -> dict[str, Any]:

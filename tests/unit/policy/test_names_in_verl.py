@@ -85,7 +85,6 @@ def test_every_number_of_a_run_has_a_row_or_is_ours() -> None:
         *("name", "title", "module", "routing", "preserve_loss_scale"),
         *(
             "validate_every_in_first_budget",
-            "overlong_prompts",
             "validation",
             "branch_gradients_every",
             "clock",
