@@ -56,7 +56,7 @@ def test_lengths_that_are_too_short_for_any_tokenizer_are_refused_before_there_i
     check_experiment(experiment.model_copy(update={"training": fits}))
     for key in ("max_prompt_length", "max_response_length"):
         short = limited(fits, **{key: getattr(fits, key) - 1})
-        with refused(f"training.{key} = {getattr(short, key)}: "):
+        with refused(f"training.{key} = {getattr(short, key)}"):
             check_experiment(experiment.model_copy(update={"training": short}))
 
 
