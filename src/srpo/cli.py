@@ -257,7 +257,7 @@ def train(
 ) -> None:
     """Train one run: results/NAME/runs/MODEL/BENCHMARK/METHOD/seedN/summary.json. An interrupted run continues."""
     layout, _, job = _job(file, settings, "train")
-    with gc_paused("scipy", "sklearn"):
+    with gc_paused():
         from srpo.training import loop
 
     loop.train(job.spec, layout, job_end() if stop_at is None else stop_at, job.code)

@@ -1,7 +1,6 @@
 """Imports of large packages, and of packages that only some experiments need."""
 
 import gc
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -30,23 +29,16 @@ NEEDS = {
 
 
 @contextmanager
-def gc_paused(*without: str) -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Pause the garbage collector while torch, verl or transformers are imported.
 
     The imports create a million objects that are never freed. To scan them again and again takes a seventh of the
     time. After the import the collector ignores these objects.
-
-    Args:
-        without: packages that the imported ones use if they find them, and srpo does not: they are not found.
     """
-    hidden = {*without} - sys.modules.keys()
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: an import fails, and nothing is found
     gc.disable()
     try:
         yield
     finally:
-        for name in hidden:
-            del sys.modules[name]
         gc.freeze()
         gc.enable()
 

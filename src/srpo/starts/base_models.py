@@ -68,7 +68,7 @@ def build_model(model: Model, output_dir: Path, train_splits: dict[str, Path]) -
 
 def _build_miniature(model: MiniatureModel, folder: Path, train_splits: dict[str, Path]) -> dict[str, Any]:
     # slow to import and not needed for a checkpoint that is only linked
-    with gc_paused("scipy", "sklearn"):
+    with gc_paused():
         from srpo.starts import corpus as corpora
         from srpo.starts import make_tokenizer as tokenizers
         from srpo.starts.warm_start import new_model

@@ -442,7 +442,7 @@ def checkpoint_bytes(spec: RunSpec) -> float:
 def _start_policy(spec: RunSpec, model: Path) -> AbstractContextManager[Policy]:
     start: Callable[[RunSpec, Path], AbstractContextManager[Policy]]
     # Ray is slow to import and not needed in one process
-    with gc_paused("scipy", "sklearn"):
+    with gc_paused():
         if spec.execution.driver == "ray":
             from srpo.policy import ray_driver
 

@@ -147,6 +147,8 @@ class Mirror:
                 Metric(name, x, times[min(at, len(steps))], at) for at, found in points for name, x in found.items()
             ]
             metrics += [Metric(*found) for found in _scores(files)] if files.evaluation.exists() else []
+            # the last point of a name first: then MLflow replaces the name's latest value once, which saves a sixth
+            metrics.sort(key=lambda metric: (metric.key, -metric.step))
             tags = _tags(spec, provenance, files) | {"state": state, "experiment": self.layout.folder.name}
             client.log_batch(number, metrics, tags=[RunTag(*each) for each in tags.items()])
             if "files" not in known:

@@ -73,7 +73,7 @@ def test_tags_that_are_special_tokens_are_text(prepared):
     (ids,) = tokenizer(["<|im_start|><answer>5</answer><|im_end|><|endoftext|>"])["input_ids"]
     assert response_texts(tokenizer, [ids]) == ["<answer>5</answer>"]
     assert [compute_reward("answer_match", text, "5") for text in response_texts(tokenizer, [ids])] == [1.0]
-    assert check_lengths(tokenizer, questions, "train", spec.training).used == questions
+    check_lengths(tokenizer, questions, "train", spec.training)
 
 
 def test_answers_that_get_lost_in_tokens_are_refused_or_said(prepared, caplog):
