@@ -106,8 +106,8 @@ def _counts(results: Results, run: RunKey, budget: str) -> Iterator[tuple[str, n
         yield "validations", np.array([float((results.validation_logs[run]["clock"] <= seconds).sum())])
     if run in results.step_logs and results.reached(run, seconds):
         steps = results.step_logs[run]
-        within = steps[steps["clock"] <= seconds]
-        means = within[[name for name in map(str, steps) if name.startswith(SECONDS)]].mean().to_dict()
+        names = [name for name in map(str, steps) if name.startswith(SECONDS)]
+        means = steps.loc[steps["clock"] <= seconds, names].mean().to_dict()
         # A calibrated clock counts the paper's seconds, which would confirm the paper by itself.
         if results.experiment.training.clock.kind == "calibrated":
             means["step_seconds"] = means["wall_seconds"]
