@@ -9,19 +9,14 @@ from types import ModuleType
 
 import pandas as pd
 import pytest
-import yaml
-from paths import ROOT
 from synthetic import tiny_experiment, write_results
 
 import published
 from srpo.analysis.load import load_results
-from srpo.analysis.published import check_checksums, publish
-from srpo.analysis.write import make_table, table_csv, write_figures, write_tables
+from srpo.analysis.published import publish
+from srpo.analysis.write import write_figures, write_tables
 from srpo.experiment.compose import load_experiment
 from srpo.ground.layout import Layout
-
-INTERVAL = re.compile(r"\S+(?: \S+){0,3} \[[-+−]?[\d.]+, [-+−]?[\d.]+\](?!\()")
-"""An interval and what stands before it."""
 
 
 @pytest.fixture
@@ -42,49 +37,6 @@ def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setattr(published, "ROOT", tmp_path)
     monkeypatch.setattr(published, "PAGES", [page])
     return published
-
-
-def typed(text: str) -> list[str]:
-    """Intervals that stand in no block, no code and no comment of a page."""
-    outside = re.sub(r"(?ms)^ *```.*?^ *```|`[^`\n]*`|<!--.*?-->", "", published.BLOCK.sub("", text))
-    return [found[0] for found in INTERVAL.finditer(" ".join(outside.split()))]
-
-
-# ---------------------------------------------------------------- this repository
-
-
-def test_pages_say_what_the_files_say() -> None:
-    assert published.main(["--check"]) == 0
-
-
-@pytest.mark.parametrize("page", published.PAGES, ids=lambda page: page.name)
-def test_every_interval_has_a_file(page: Path) -> None:
-    assert not typed(page.read_text())
-
-
-def test_an_interval_is_found() -> None:
-    assert typed("ends 4.5 points above\nGRPO [2.5, 6.4].") == ["4.5 points above GRPO [2.5, 6.4]"]
-    assert not typed("in `4.5 [2.5, 6.4]`, <!-- srpo estimate tiny a -->4.5 [2.5, 6.4]<!-- end --> and [1, 2](link)")
-
-
-def test_the_differences_that_other_reports_show_are_those_of_the_logs() -> None:
-    table = make_table("differences", published.results_of("registered"))
-    assert (ROOT / "published" / "registered" / "differences.csv").read_text() == table_csv(table)
-
-
-@pytest.mark.parametrize("folder", sorted((ROOT / "published").glob("*/")), ids=lambda folder: folder.name)
-def test_published_experiments_are_whole_and_can_be_trained_again(folder: Path) -> None:
-    """Their files have their checksums, and their commits are this repository's, without local changes."""
-    check_checksums(folder)
-    provenance = yaml.safe_load((folder / "provenance.yaml").read_text())
-    commits = provenance["commit"]
-    for commit in commits if isinstance(commits, list) else [commits]:
-        assert re.fullmatch("[0-9a-f]{40}", commit)
-    assert provenance["experiment"] == folder.name
-    assert {*provenance["sha256"]} == {path.name for path in folder.iterdir()}
-
-
-# ---------------------------------------------------------------- the script
 
 
 def shown(pages: ModuleType, block: str) -> str:

@@ -1,4 +1,4 @@
-"""The registered doses: rank correlations by hand, and the verdicts once more by a program of its own."""
+"""What pages and folders of published experiments say: in one file, so that each folder is read once."""
 
 from __future__ import annotations
 
@@ -6,21 +6,74 @@ import gzip
 import json
 import re
 from collections import defaultdict
+from pathlib import Path
 
 import doses
 import numpy as np
 import pandas as pd
 import pytest
+import specifications
+import yaml
 from paths import ROOT
 from scipy.stats import ttest_1samp
 
+import published
 from srpo.analysis.gap import SENTENCES
-from srpo.analysis.published import results
+from srpo.analysis.published import check_checksums
 from srpo.analysis.results import Results
+from srpo.analysis.write import make_table, table_csv
 
+INTERVAL = re.compile(r"\S+(?: \S+){0,3} \[[-+−]?[\d.]+, [-+−]?[\d.]+\](?!\()")
+"""An interval and what stands before it."""
+
+
+TUNED = yaml.safe_load((ROOT / "configs" / "tuned" / "miniature.yaml").read_text())
 FOLDER = ROOT / "published" / "registered-doses"
 LAST = 6.0  # seconds of the training clock
 METHODS = {"SRPO - GRPO": ("srpo", "grpo"), "SRPO - SDPO": ("srpo", "sdpo"), "GRPO - SDPO": ("grpo", "sdpo")}
+
+
+def typed(text: str) -> list[str]:
+    """Intervals that stand in no block, no code and no comment of a page."""
+    outside = re.sub(r"(?ms)^ *```.*?^ *```|`[^`\n]*`|<!--.*?-->", "", published.BLOCK.sub("", text))
+    return [found[0] for found in INTERVAL.finditer(" ".join(outside.split()))]
+
+
+# ---------------------------------------------------------------- this repository
+
+
+def test_pages_say_what_the_files_say() -> None:
+    assert published.main(["--check"]) == 0
+
+
+@pytest.mark.parametrize("page", published.PAGES, ids=lambda page: page.name)
+def test_every_interval_has_a_file(page: Path) -> None:
+    assert not typed(page.read_text())
+
+
+def test_an_interval_is_found() -> None:
+    assert typed("ends 4.5 points above\nGRPO [2.5, 6.4].") == ["4.5 points above GRPO [2.5, 6.4]"]
+    assert not typed("in `4.5 [2.5, 6.4]`, <!-- srpo estimate tiny a -->4.5 [2.5, 6.4]<!-- end --> and [1, 2](link)")
+
+
+def test_the_differences_that_other_reports_show_are_those_of_the_logs() -> None:
+    table = make_table("differences", published.results_of("registered"))
+    assert (ROOT / "published" / "registered" / "differences.csv").read_text() == table_csv(table)
+
+
+@pytest.mark.parametrize("folder", sorted((ROOT / "published").glob("*/")), ids=lambda folder: folder.name)
+def test_published_experiments_are_whole_and_can_be_trained_again(folder: Path) -> None:
+    """Their files have their checksums, and their commits are this repository's, without local changes."""
+    check_checksums(folder)
+    provenance = yaml.safe_load((folder / "provenance.yaml").read_text())
+    commits = provenance["commit"]
+    for commit in commits if isinstance(commits, list) else [commits]:
+        assert re.fullmatch("[0-9a-f]{40}", commit)
+    assert provenance["experiment"] == folder.name
+    assert {*provenance["sha256"]} == {path.name for path in folder.iterdir()}
+
+
+# ---------------------------------------------------------------- the doses
 
 
 def pairs(gaps: list[float], of_doses: list[float], differences: list[float], seeds: list[int]) -> pd.DataFrame:
@@ -45,14 +98,9 @@ def test_signs_are_those_of_the_gap_and_of_the_mean_of_a_dose() -> None:
     assert doses.signs(found) == (3, 3, 4)
 
 
-# ---------------------------------------------------------------- what is published
-
-
 @pytest.fixture(scope="module")
-def read(tmp_path_factory: pytest.TempPathFactory) -> Results:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("unpacked"))
-        return results(FOLDER)
+def read() -> Results:
+    return published.results_of("registered-doses")
 
 
 def cross_fitted(scores: np.ndarray, rng: np.random.Generator) -> float:
@@ -96,3 +144,35 @@ def test_the_verdicts_are_those_of_a_program_of_its_own(read: Results) -> None:
 def test_the_sentence_on_a_gap_says_what_was_measured(read: Results, says: str) -> None:
     sdpo, srpo, pairs = doses.followed(doses.pairs(read), says)
     assert [int(number) for number in re.findall(r"\b\d\d+\b", SENTENCES[says])] == [pairs, sdpo, srpo]
+
+
+# ---------------------------------------------------------------- the specification curve
+
+
+@pytest.fixture(scope="module")
+def curve() -> pd.Series:
+    frame = specifications.curve({"registered": published.results_of("registered")}, TUNED)
+    assert not frame.duplicated(["source", "specification"]).any()
+    return frame.set_index(["source", "specification"])
+
+
+def test_the_deciding_rows_are_the_registered_claims(curve: pd.DataFrame) -> None:
+    claims = published.rows_of("registered")
+    for budget, claim in enumerate(("srpo_over_grpo_first", "srpo_over_grpo_middle", "srpo_over_grpo_last"), 1):
+        estimate = claims[claim]["finding"].outcomes[0].estimate
+        row = curve.loc["registered", f"budget {budget}, cross-fitted"]
+        assert (row.value, row.low, row.high) == pytest.approx((estimate.value, estimate.low, estimate.high))
+
+
+def test_trials_are_subtracted_at_equal_settings(curve: pd.DataFrame) -> None:
+    scores = {
+        t["method"]: t["score"]
+        for t in TUNED["trials"]
+        if t["values"] == {"learning_rate": 0.0003, "mini_batch_questions": 2}
+    }
+    row = curve.loc["tuning", "learning rate 0.0003, 4 updates per batch"]
+    assert row.value == pytest.approx(scores["srpo"] - scores["grpo"])
+
+
+def test_the_papers_rows_are_table_1s(curve: pd.DataFrame) -> None:
+    assert curve.loc["paper", "Qwen3-8B, 10 h"].value == pytest.approx(77.4 - 74.0)
