@@ -80,9 +80,9 @@ def test_shipped_experiments_plan_their_matrix_with_the_same_rules(path: Path, t
 def test_smoke_runs_every_rule_for_models_that_are_built(tmp_path: Path) -> None:
     files = "".join(path.read_text() for path in [ROOT / "Snakefile", *(ROOT / "rules").glob("*.smk")])
     rules = {*re.findall(r"^(?:rule|use rule \w+ as) (\w+)", files, re.MULTILINE)}
-    assert planned_jobs(tmp_path, "--configfile", CONFIGS / "experiments" / "smoke.yaml").keys() == rules - {
-        "linked_model"
-    }
+    built = rules - {"linked_model"}
+    assert planned_jobs(tmp_path, "--configfile", CONFIGS / "experiments" / "smoke.yaml").keys() == built
+    assert {*re.findall(r">(\w+)</text>", (ROOT / "docs" / "dag.svg").read_text())} == built  # README's picture
 
 
 def test_a_mistake_is_one_line_before_anything_runs(tmp_path: Path) -> None:

@@ -429,7 +429,7 @@ BUDGET_IS = {
 class Training(Config):
     """Settings that all methods of an experiment share (table 3)."""
 
-    gone = {"overlong_prompts": "refuse"}
+    gone: ClassVar = {"overlong_prompts": "refuse"}
 
     questions_per_batch: Count = 32
     rollouts_per_question: Annotated[int, Field(ge=2)] = 8
