@@ -21,7 +21,7 @@ settings.load_profile("srpo")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests first, so that with ``--dist loadfile`` no worker ends long after the others."""
+    """Files with slow tests first, so that none of several workers ends long after the others."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
 

@@ -83,10 +83,13 @@ def test_a_seed_that_is_not_stored_is_built(stored_tiny, tmp_path):
     assert "stored" not in json.loads((tmp_path / "built" / "base.json").read_text())
 
 
-def test_the_repository_has_the_base_models_of_the_default_experiment():
+def test_the_repository_has_the_base_models_of_smoke_and_of_the_default_experiment():
     assert all({*DEFAULT.base_models(model.name)} <= {*model.stored} for model in (SMALL, LARGE))
     names = {f"{model.name}-{seed}.safetensors" for model in (SMALL, LARGE) for seed in model.stored}
-    assert {path.name for path in stored.STORED.iterdir()} == names
+    (tiny,) = load_experiment(CONFIGS / "experiments" / "smoke.yaml").models.values()
+    path = stored.stored_file(tiny)
+    assert {path.name for path in stored.STORED.iterdir()} == names | {path.name}
+    assert stored.read_metadata(tiny, path)["warm_start"]["steps"] == tiny.warm_start.steps
 
 
 @pytest.mark.parametrize("seed", LARGE.stored)

@@ -19,10 +19,9 @@ from srpo.analysis.verdicts import UNTESTED, findings
 from srpo.analysis.write import make_table
 from srpo.ground.files import read_json, write_json
 
+FAMILY = [claim for claim in load_claims() if claim.primary]
 PRIMARY = [
-    claim.id
-    for claim in load_claims()
-    if claim.primary and {method for _, method, _ in claim.quantity.terms} <= {*null_experiment.METHODS}
+    claim.id for claim in FAMILY if {method for _, method, _ in claim.quantity.terms} <= {*null_experiment.METHODS}
 ]
 
 
@@ -53,7 +52,7 @@ def test_one_method_under_three_names_gives_a_report_without_a_primary_claim_tha
 def test_few_null_experiments_have_any_primary_verdict(tmp_path):
     decided = 0
     for number in range(1, 6):
-        found = verdicts(results_of(tmp_path / str(number), Null(number=number)))
+        found = verdicts(results_of(tmp_path / str(number), Null(number=number)), FAMILY)
         decided += any(found[name] in ("holds", "does not hold") for name in PRIMARY)
     assert decided <= 1  # expected: at most one in twenty
 
@@ -77,10 +76,10 @@ def one_seed_of(method, benchmark=None):
 )
 def test_one_seed_on_either_side_neither_shows_nor_refutes_a_claim(gain, several, side, tmp_path):
     null = Null(run_sd=1.0, gain=(("srpo", gain),))
-    assert verdicts(results_of(tmp_path / "several", null))["srpo_over_grpo_last"] == several
+    assert verdicts(results_of(tmp_path / "several", null), FAMILY)["srpo_over_grpo_last"] == several
     for lone in (("grpo", None), ("srpo", "physics")):
         results = results_of(tmp_path / "-".join(map(str, lone)), null, run_exists=one_seed_of(*lone))
-        (finding,) = (finding for finding in findings(results) if finding.claim.id == "srpo_over_grpo_last")
+        (finding,) = (finding for finding in findings(results, FAMILY) if finding.claim.id == "srpo_over_grpo_last")
         (outcome,) = finding.outcomes
         assert (outcome.estimate.low > 0, outcome.estimate.high < 0) == (gain > 0, gain < 0)
         assert finding.verdict == "one seed"
