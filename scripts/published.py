@@ -240,7 +240,8 @@ def gap_or_dose(name: str) -> str:
     return (
         f"{told.gap:.2f} for the gap and {told.dose:.2f} for the dose; the first minus the second is {told.lead:+.2f} "
         f"[{told.low:+.2f}, {told.high:+.2f}]. In {by_gap} of {count} pairs SRPO minus GRPO has the sign of the gap, "
-        f"in {by_dose} that of the mean of SRPO minus GRPO at the dose. Within one dose the correlation of gap and SRPO minus GRPO is "
+        f"in {by_dose} that of the mean of SRPO minus GRPO at the dose. Within one dose the correlation of "
+        f"gap and SRPO minus GRPO is "
         f"{joined([f'{of:+.2f}' for of in numbers_of.within(pairs)])}, from the lowest dose to the highest.\n\n"
         "| interval of the gap | pairs | SDPO on that side of untrained | SRPO on that side of GRPO |\n"
         "| --- | ---: | ---: | ---: |\n"
