@@ -20,9 +20,7 @@ from srpo.analysis.write import make_table
 from srpo.ground.files import read_json, write_json
 
 FAMILY = [claim for claim in load_claims() if claim.primary]
-PRIMARY = [
-    claim.id for claim in FAMILY if {method for _, method, _ in claim.quantity.terms} <= {*null_experiment.METHODS}
-]
+PRIMARY = [c.id for c in FAMILY if {method for _, method, _ in c.quantity.terms} <= {*null_experiment.METHODS}]
 
 
 def verdicts(results, claims=None):
