@@ -20,12 +20,6 @@ settings.register_profile("srpo", deadline=None, derandomize=True)
 settings.load_profile("srpo")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests first, so that none of several workers ends long after the others."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
-
-
 @pytest.fixture
 def any_processor(monkeypatch):
     """Emulated bfloat16 is slow, and has the same numbers."""

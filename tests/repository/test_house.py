@@ -14,11 +14,11 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 33_041,
+    "code lines of Python": 33_038,
     "code lines of src": 13_341,
     "lines of src": 20_520,
     "lines of analysis": 5_185,
-    "lines of tests": 23_549,
+    "lines of tests": 23_543,
     "error branches of src": 220,
     "raise in src": 222,
     "rooms of src": 14,
