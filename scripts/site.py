@@ -15,7 +15,7 @@ from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 
 ROOT = Path(__file__).resolve().parents[1]
-REFERENCE = ["functional", *sorted(folder.parent.name for folder in (ROOT / "src" / "srpo").glob("*/__init__.py"))]
+REFERENCE = sorted(folder.parent.name for folder in (ROOT / "src" / "srpo").glob("*/__init__.py"))
 REPORTS = {path.parent.name: path for path in sorted((ROOT / "results" / "published").glob("*/report.html"))}
 """Those that ``make published`` has made."""
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\]\([^)]*\))*)\]\((?!https?:|#)([^)#]*)(#[^)]*)?\)")
