@@ -40,6 +40,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, name, content=text))
     for name in REFERENCE:
         files.append(File.generated(config, f"api/{name}.md", content=f"::: srpo.{name}\n"))
+    files.append(File.generated(config, "reports/method.svg", abs_src_path=str(ROOT / "reports" / "method.svg")))
     for name, report in REPORTS.items():
         files.append(File.generated(config, f"reports/{name}.html", abs_src_path=str(report)))
     return files

@@ -18,7 +18,7 @@ BUDGETS = {
     "code lines of src": 13_341,
     "lines of src": 20_520,
     "lines of analysis": 5_185,
-    "lines of tests": 23_543,
+    "lines of tests": 23_542,
     "error branches of src": 220,
     "raise in src": 222,
     "rooms of src": 14,
