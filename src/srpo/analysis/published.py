@@ -120,7 +120,7 @@ def _text(path: Path, contents: Iterable[dict[str, Any]]) -> str:
         return "".join(json.dumps(event, allow_nan=False) + "\n" for event in contents)
     (document,) = (each["content"] for each in contents)
     if path.suffix == ".yaml":
-        return yaml.dump(document, Dumper=yaml.CSafeDumper, sort_keys=False)  # as safe_dump, in a quarter of the time
+        return yaml.dump(document, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), sort_keys=False)  # libyaml's
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 

@@ -16,7 +16,7 @@ from srpo.experiment.step_times import timed_like
 from srpo.ground.errors import SrpoError
 
 MEAN_PROMPT = 379
-"""Tokens of a prompt: mean of the five benchmarks' medians with Qwen3's tokenizer (measured at commit e69762f1)."""
+"""Tokens of a prompt: mean of the benchmarks' medians with Qwen3's tokenizer (`rehearsal-qwen3`, last in e69762f1)."""
 
 BANDWIDTH_SHARE = 0.6
 """Assumed share of a data sheet's memory bandwidth that generation reaches."""
