@@ -35,6 +35,8 @@ TORCH_CPU := https://download.pytorch.org/whl/cpu
 # What pip says, as a line for every 25 packages.
 PROGRESS = awk -v all="$$(grep -c == envs/embedded.txt)" '/^Collecting / && ++n % 25 == 0 { print "make: " n " of " all " packages found"; fflush() } \
 	/^Installing/ { print "make: copying all into $(VENV), the longest part"; fflush() }'
+# pip compiles with one process; without compiled files each start takes seconds longer where PYTHONDONTWRITEBYTECODE is set.
+COMPILE = $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib || true
 # `snakemake` finds `srpo` beside it.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 SNAKEMAKE := $(BIN)/snakemake --cores all
@@ -168,12 +170,13 @@ $(STAMP): envs/embedded.txt pyproject.toml
 	@torch="$$(grep '^torch==' envs/embedded.txt)"; \
 	if timeout 3 $(BIN)/python -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1])' \
 			"$(TORCH_CPU)/torch/" 2> /dev/null \
-		&& $(BIN)/python -m pip install --quiet --no-deps --index-url "$(TORCH_CPU)" "$$torch"; then :; \
+		&& $(BIN)/python -m pip install --quiet --no-compile --no-deps --index-url "$(TORCH_CPU)" "$$torch"; then :; \
 	else \
 		echo "make: no CPU build of torch from $(TORCH_CPU); the package index may send 2.7 GB of CUDA libraries with it" >&2; \
-		$(BIN)/python -m pip install --quiet "$$torch"; \
+		$(BIN)/python -m pip install --quiet --no-compile "$$torch"; \
 	fi
-	@$(BIN)/python -m pip install -r envs/embedded.txt | $(PROGRESS)
+	@$(BIN)/python -m pip install --no-compile -r envs/embedded.txt | $(PROGRESS)
+	@$(COMPILE)
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 

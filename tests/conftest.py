@@ -1,5 +1,7 @@
 """Settings of all tests."""
 
+import os
+
 import pytest
 import torch
 from hypothesis import settings
@@ -12,6 +14,8 @@ install_import_hook(
     [f"srpo.algorithm.{name}" for name in MODULES if name not in ("__init__", "branches", "method")],
     "beartype.beartype",
 )
+
+os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's own 15 makes its tests wait for all others
 
 import srpo.policy  # noqa: E402, F401  before any import of verl, which picks its platform then
 

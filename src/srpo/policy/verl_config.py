@@ -1,18 +1,15 @@
 """verl's Hydra configuration for a run: the only module that maps our names to verl's."""
 
 import math
-from copy import deepcopy
-from functools import cache
 from pathlib import Path
 
-from hydra import compose, initialize_config_module
-from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 from verl.utils.device import get_device_name
 
 from srpo.experiment.config import RunSpec
 from srpo.ground.machine import gpu_memory
 from srpo.policy.shared_prompts import SHARED_PROMPTS
+from srpo.policy.verl_private import load_defaults
 from srpo.rollout.sglang_protocol import CONTEXT_MARGIN
 
 RUNNING_SAMPLES = 256
@@ -24,19 +21,11 @@ ROOM_FOR_GRAPHS = 48e9
 
 def compose_verl_config(spec: RunSpec, model_path: Path) -> DictConfig:
     """verl's ``ppo_trainer`` configuration with the run's values, as verl's own dataclasses accept it."""
-    config = deepcopy(_defaults())
+    config = load_defaults()
     chosen = [(f"+{key}", value) for key, value in spec.execution.verl_overrides.items()]
     for key, value in (*_settings(spec, model_path), *chosen):
         OmegaConf.update(config, key.removeprefix("+"), value, force_add=key.startswith("+"))
     return config
-
-
-@cache
-def _defaults() -> DictConfig:
-    """verl's own values, from thirty files."""
-    GlobalHydra.instance().clear()
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose("ppo_trainer")
 
 
 def samples_per_server(spec: RunSpec) -> int:

@@ -2,8 +2,10 @@
 
 import os
 from importlib.metadata import version
+from importlib.resources import files
 from typing import Any
 
+from omegaconf import DictConfig, OmegaConf
 from torch.nn import Module
 from transformers import AutoModelForCausalLM
 
@@ -37,6 +39,14 @@ def load_language_models() -> None:
     from verl.utils import model
 
     model.get_hf_auto_model_class = lambda hf_config: AutoModelForCausalLM
+
+
+def load_defaults() -> DictConfig:
+    """verl's ``ppo_trainer`` configuration from verl's own copy in one file: Hydra composes it from thirty, slowly."""
+    found: Any = OmegaConf.load(str(files("verl") / "trainer/config/_generated_ppo_trainer.yaml"))
+    found["model_engine"] = "dp"  # whose file is chosen; not a part of the copy
+    OmegaConf.set_struct(found, True)
+    return found
 
 
 def build_sharded_copy(engine: Any) -> Module:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from hydra import compose, initialize_config_module
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.checkpoint import fsdp_checkpoint_manager
 from verl.utils.fs import local_mkdir_safe
@@ -42,6 +43,15 @@ def test_another_version_is_refused_before_anything_is_built(found, monkeypatch)
 def test_only_one_module_uses_private_names_of_others():
     users = {path.name: names for path in SOURCES if (names := private_attributes(path))}
     assert users == {"verl_private.py": {"_build_module", "_build_fsdp_module", "_ROLLOUT_REGISTRY"}}
+
+
+def test_the_defaults_are_what_hydra_composes():
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        composed = compose("ppo_trainer")
+    defaults = verl_private.load_defaults()
+    assert defaults == composed
+    with pytest.raises(AttributeError):  # as Hydra's, without keys that verl does not have
+        defaults.actor_rollout_ref.actor.ppo_minibatch_size = 1
 
 
 def test_verl_leaves_no_lock_file_of_a_checkpoint(tmp_path, monkeypatch):
