@@ -1,6 +1,7 @@
 # The experiment, and what its rules ask of it.
 
 import functools
+import os
 from pathlib import Path
 
 import srpo
@@ -12,6 +13,7 @@ from srpo.ground.files import read_mapping
 from srpo.ground.repository import REPORTS
 from srpo.starts.resolve import checkpoint_files
 from srpo.training.lengths import check_experiment
+from srpo.training.mirror import without_password
 
 DEFAULT = "paper-in-small"
 

@@ -54,6 +54,8 @@ rule mlflow:
         "<exp>/logs/mlflow.log",
     conda:
         "../envs/report.yaml"
+    params:
+        server=without_password(os.environ.get("MLFLOW_TRACKING_URI", "")),
     message:
         "Show the runs in MLflow"
     shell:

@@ -82,7 +82,7 @@ class Method(Config):
 
     # the policy-gradient loss (section 2.1)
     clip_ratio_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """epsilon_low of the clipped ratio (table 3)."""
+    """epsilon_low of the clipped ratio (verl's default; the paper has none)."""
     clip_ratio_high: Positive = 0.28
     """epsilon_high of the clipped ratio (table 3)."""
     clip_ratio_c: Annotated[float, Field(gt=1)] = 3.0
@@ -96,7 +96,7 @@ class Method(Config):
     distillation_alpha: Fraction = 0.5
     """alpha of the generalised Jensen-Shannon divergence: 0 forward KL, 1 reverse KL, 0.5 Jensen-Shannon (table 3)."""
     distillation_is_clip: AtLeastOne = 2.0
-    """Truncation of the importance ratio of the distillation loss (table 3)."""
+    """Truncation of the ratio of student to student before the batch, in the distillation loss (docs/paper.md)."""
 
     # the self-teacher (section 2.2)
     teacher: Teacher = Ema()

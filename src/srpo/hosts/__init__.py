@@ -1,1 +1,1 @@
-"""The objective in other people's programs: a plain loop, TRL, verl's own trainer."""
+"""SRPO's loss for other loops: a plain loop, and TRL."""

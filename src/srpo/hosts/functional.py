@@ -172,8 +172,8 @@ def loss(
 
     What the caller does:
 
-    - the teacher is an exponential moving average of the student: after each optimizer step, move it by the method's
-      ``teacher_update_rate`` (table 3). What another kind of ``method.teacher`` asks for is in docs/method.md;
+    - the teacher is an exponential moving average of the student: after the last optimizer step of each batch, move it
+      by the method's ``teacher_update_rate`` (table 3). docs/method.md says what another ``method.teacher`` asks for;
     - it reads the same response tokens after a prompt that shows a correct sibling, which :func:`route` chooses;
     - logits are those that predict the response tokens, divided by the sampling temperature. Those of a masked
       vocabulary may be -inf.

@@ -41,7 +41,7 @@ class Policy(ABC):
         return self.worker.compute_teacher_log_prob(batch)
 
     def update_actor(self, batch: TensorDict) -> TensorDict:
-        """One optimizer step per mini-batch, each followed by the teacher's."""
+        """One optimizer step per mini-batch; the teacher moves as its kind says, by default after the last."""
         return self.worker.update_actor(batch)
 
     def compute_gradient_norm(self, batch: TensorDict) -> TensorDict:

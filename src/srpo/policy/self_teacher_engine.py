@@ -336,7 +336,7 @@ def update_outputs(logits: Tensor, micro_batch: TensorDict) -> dict[str, Tensor]
 
 PASSES = {"old_log_prob": old_log_prob_outputs, "teacher": teacher_outputs, "update": update_outputs}
 """By the ``pass_name`` of a batch: its outputs from logits and micro-batch, jagged by row; the worker keeps some
-(``kept_log_probs.KEPT``)."""
+(``worker.KEPT``)."""
 
 
 def _positions(micro_batch: TensorDict) -> Tensor:

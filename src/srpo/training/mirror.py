@@ -171,7 +171,8 @@ class Mirror:
                 self._log_artifacts(client, run, layout.report, layout.tables, layout.cost, layout.figures)
                 client.set_terminated(run.info.run_id)
             found = {key for run in client.search_runs([self._experiment]) for key in run.data.metrics}
-            columns = [f"metrics.`{key}`" for key in sorted(found) if key.startswith("score_")]
+            scores = sorted((key for key in found if key.startswith("score_")), key=lambda key: (len(key), key))
+            columns = [f"metrics.`{key}`" for key in scores]
             view = json.dumps(_VIEW | {"selectedColumns": columns})
             client.set_experiment_tag(self._experiment, "mlflow.sharedViewState.scores", view)
         server = "http://localhost:5000" if self._database else without_password(self.uri)
