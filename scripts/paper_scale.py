@@ -87,10 +87,10 @@ def bought() -> str:
         ("`srpo rehearse paper-arms`", rehearsal(ARMS)),
         ("one run of SRPO to 5 h", until(ARMS, 5, matrix=[one])),
         ("`paper-arms`, its first stage", ARMS),
-        ("`paper-arms` with `10h: 36000`, both stages", until(ARMS, 10)),
-        ("`paper-controls`: Qwen3-8B, 2 methods with 3 seeds, 3 with 1", controls),
+        ("`paper-arms`, both stages (budget `10h: 36000` added)", until(ARMS, 10)),
+        ("`paper-controls`: Qwen3-8B, 2 methods with 3 seeds, 3 with 1 seed", controls),
         ("`paper-calibrated`: the paper's 42 runs", calibrated),
-        ("`paper`: the same by a wall clock, right on H20 only", PAPER),
+        ("`paper`: the same by a wall clock, for H20 cards only", PAPER),
     ]
     lines = ["| buys | GPU-hours on H100 | between | disk, GB |", "| --- | ---: | ---: | ---: |"]
     for name, experiment in rows:

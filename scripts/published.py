@@ -239,10 +239,10 @@ def gap_or_dose(name: str) -> str:
     lost, below, down = numbers_of.followed(pairs, "hurts")
     return (
         f"{told.gap:.2f} for the gap and {told.dose:.2f} for the dose; the first minus the second is {told.lead:+.2f} "
-        f"[{told.low:+.2f}, {told.high:+.2f}]. In {by_gap} of {count} pairs SRPO minus GRPO has the sign of the gap, "
-        f"in {by_dose} that of the mean of SRPO minus GRPO at the dose. Within one dose the correlation of "
-        f"gap and SRPO minus GRPO is {joined([f'{of:+.2f}' for of in numbers_of.within(pairs)])}, by rising dose.\n\n"
-        "| interval of the gap | pairs | SDPO on that side of untrained | SRPO on that side of GRPO |\n"
+        f"[{told.low:+.2f}, {told.high:+.2f}]. The gap has the sign of SRPO minus GRPO in {by_gap} of {count} pairs, "
+        f"the mean of SRPO minus GRPO at the pair's dose in {by_dose}. Within one dose the correlation "
+        f"with the gap is {joined([f'{of:+.2f}' for of in numbers_of.within(pairs)])}, by rising dose.\n\n"
+        "| interval of the gap | pairs | SDPO below (above) untrained | SRPO below (above) GRPO |\n"
         "| --- | ---: | ---: | ---: |\n"
         f"| below 0 | {down} | {lost} | {below} |\n| above 0 | {up} | {gained} | {above} |"
     )

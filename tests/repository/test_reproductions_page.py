@@ -92,5 +92,5 @@ def test_the_papers_steps_and_the_broken_run():
     broken = ROWS[ROWS["run"] == "v10"].set_index("when")["score"]
     assert f"counts with {broken['best']} and has {broken['last']} in its last validation" in flat(OTHERS)
     steps = {h: [int(steps_in_seconds(s, 3600 * h)) for s in paper_step_seconds().values()] for h in (5, 10)}
-    said = "{} steps of GRPO, {} of SDPO, {} of SRPO; in ten hours {}, {} and {}.".format(*steps[5], *steps[10])
-    assert said in flat(GPUS)
+    assert "{} steps of GRPO, {} of SDPO and {} of SRPO".format(*steps[5]) in flat(GPUS)
+    assert "Ten hours are {}, {} and {} steps.".format(*steps[10]) in flat(GPUS)

@@ -71,9 +71,10 @@ def load_results(results_dir: Path, experiment: Experiment | None = None) -> Res
             rows["samples"] += _sample_rows(files.samples, key)
             if gap := _json_if_there(layout.gap(base.name, benchmark)):
                 gaps[model, benchmark, seed] = gap
-    logs = {name: _joined(rows.pop(name), _COLUMNS[name]) for name in ("steps", "validations")}
-    others = {name: tidy(found, _COLUMNS.get(name, _COLUMNS["evaluations"])) for name, found in rows.items()}
-    frames: dict[str, Any] = logs | others
+    logs = {name: [pd.DataFrame(), *rows.pop(name)] for name in ("steps", "validations")}
+    frames = {name: pd.concat(of_runs, ignore_index=True) for name, of_runs in logs.items()}
+    frames |= {name: pd.DataFrame(found) for name, found in rows.items()}
+    frames = {name: tidy(frame, _COLUMNS.get(name, _COLUMNS["evaluations"])) for name, frame in frames.items()}
     results = Results(
         root=root,
         experiment=experiment,
@@ -114,10 +115,8 @@ def _read_run(files: RunFiles, key: dict[str, Any], experiment: Experiment, rows
         log = files.steps if len(events) < ended else files.validations
         raise SrpoError(f"{log}: not those of the run's {ended} steps; restore it, or delete its folder")
     # One frame per run: as dictionaries, the steps of the paper's full matrix would take gigabytes.
-    rows["steps"].append(tidy([key | step for step in steps], _COLUMNS["steps"]))
-    rows["validations"].append(
-        tidy([key | _with_array(v, files.validations) for v in validations], _COLUMNS["validations"])
-    )
+    rows["steps"].append(pd.DataFrame([key | step for step in steps]))
+    rows["validations"].append(pd.DataFrame([key | _with_array(v, files.validations) for v in validations]))
     for signal in signals_of(events, validations, experiment.training.warmup_steps):
         rows["signals"].append(key | signal.event() | {"clock": clocks.get(signal.step)})
     rows["evaluations"] += _evaluation_rows(files.evaluation, evaluation, key, experiment.training.budget_seconds)
@@ -219,14 +218,8 @@ def _json_if_there(path: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
 
 
-def _joined(frames: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
-    there = [frame for frame in frames if len(frame)]
-    return pd.concat(there, ignore_index=True) if there else tidy([], columns)
-
-
-def tidy(rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
-    """A frame that has at least ``columns``. Numbers are floats; absent values are missing."""
-    frame = pd.DataFrame(rows)
+def tidy(frame: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
+    """The frame with at least ``columns``. Numbers are floats; absent values are missing."""
     frame = frame.reindex(columns=[*dict.fromkeys([*RUN_KEY, *columns, *frame.columns])])
     types: dict[str, Any] = dict.fromkeys([c for c in ("model", "benchmark", "method", "budget") if c in frame], "str")
     types |= {c: float for c in columns if c not in _TEXT} | {"seed": int}

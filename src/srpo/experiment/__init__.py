@@ -1,1 +1,1 @@
-"""What an experiment says: its types, and how YAML files become one."""
+"""The types of an experiment, and how YAML files become an experiment."""

@@ -1,1 +1,1 @@
-"""What every room stands on: files and paths, typed YAML and its mistakes, seeds, text, the machine."""
+"""Helpers for all rooms: files, paths, typed YAML and its error messages, seeds, text, the machine."""

@@ -9,12 +9,10 @@ import sys
 
 import pytest
 import yaml
-from paths import ROOT
 
 from srpo import cli
 from srpo.experiment import memory
 from srpo.experiment.compose import load_experiment
-from srpo.experiment.flops import model_cost
 from srpo.ground.repository import CONFIGS
 from srpo.plan import gpus, plan
 from srpo.plan.shortages import shortages
@@ -237,17 +235,3 @@ def test_a_plan_needs_no_torch() -> None:
         "sys.exit(bool({'torch', 'pandas', 'transformers'} & sys.modules.keys()))"
     )
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
-
-
-# ---------------------------------------------------------------- the page
-
-
-def test_a_dense_mask_takes_what_the_page_says() -> None:
-    """By FLOPs of the forward pass of a full micro-batch, from sequences of 10,240 to 1,024 tokens."""
-    tokens, times = memory.micro_batch_tokens(PAPER.execution, PAPER.training), []
-    for model in PAPER.models.values():
-        cost = model_cost(memory.shape_of(model))
-        dense = 2 * cost.matmul_parameters * tokens + 4 * cost.attention_width * tokens**2
-        times += [dense / cost.forward_flops([length] * (tokens // length)) for length in (1024, 10240)]
-    page = (ROOT / "docs" / "gpus.md").read_text()
-    assert f"{min(times):.1f} to {max(times):.1f} times" in " ".join(page.split())
