@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help base-models smoke demo report published audit real-cpu gpu-demo rehearsal rehearsal-real site docs-site test test-faults test-sglang test-trl test-paper-versions test-paper-imports test-gpu gpu-pack links lint dist env lock env-paper lock-paper peers planted-errors clean
+.PHONY: help base-models smoke demo report published audit real-cpu gpu-demo rehearsal rehearsal-real test test-faults test-sglang test-trl test-paper-versions test-paper-imports test-gpu gpu-pack links lint dist env lock env-paper lock-paper peers planted-errors clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -13,7 +13,6 @@ SGLANG_VENV := .venv-sglang
 SGLANG_STAMP := $(SGLANG_VENV)/.installed
 SGLANG_TESTS := tests/real_sglang
 PEERS_VENV := .venv-trl
-DOCS_VENV := .venv-docs
 VERSIONS_VENV := .venv-paper-versions
 VERSIONS_STAMP := $(VERSIONS_VENV)/.installed
 VERSIONS_TESTS := tests/unit/policy tests/integration/test_ranks.py tests/faults/test_resume.py tests/integration/test_cluster.py
@@ -87,19 +86,6 @@ base-models: env ## build stored base models again, print their hashes; BASES_OF
 	$(BIN)/srpo experiment $(BASES_OF) --output results/base-models/experiment.yaml
 	for seed in $(SEEDS); do \
 		$(BIN)/srpo model results/base-models/models/miniature-large-$$seed/base.json --store; done
-
-site: published docs-site ## make a web site of the documentation and the published reports in results/site
-
-docs-site: $(DOCS_VENV)/.installed ## make a web site of the documentation in results/site, with the reports that make published has made
-	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --quiet
-
-$(DOCS_VENV)/.installed: envs/docs.txt
-	python="$(FIND_PYTHON)"; \
-	if [ -z "$$python" ]; then echo "make: Python 3.11 or 3.12 $(NO_PYTHON) make PYTHON=/path/to/python3.11 docs-site)" >&2; exit 1; fi; \
-	$(call MAKE_VENV,$(DOCS_VENV))
-	echo '*' > $(DOCS_VENV)/.gitignore
-	$(DOCS_VENV)/bin/python -m pip install --quiet --no-deps -r envs/docs.txt
-	touch $@
 
 test: env ## run the tests; PYTEST="..." passes options to pytest
 	$(BIN)/python -m pytest $(PYTEST)

@@ -13,7 +13,7 @@ over several lines. Kinds:
     decided NAME ONE OTHER  on how many benchmarks a method ends above another if all are decided together
     collapses NAME          how many runs of each method collapsed
     specification NAME      what was run, with commit, day, processor and files
-    figure NAME FIGURE      a figure of the report, drawn as docs/NAME-FIGURE.svg, light and dark
+    figure NAME FIGURE      a figure of the report, drawn as docs/NAME-FIGURE.svg
     TABLE NAME              any other table of the report, e.g. ``table2``
     specifications NAMES    every SRPO minus GRPO of experiments, of the search and of others, drawn, and as CSV
     doses NAME              gaps, scores, differences and collapses by dose, with a picture
@@ -26,7 +26,6 @@ its numbers have no file.
 from __future__ import annotations
 
 import argparse
-import colorsys
 import hashlib
 import io
 import re
@@ -100,7 +99,7 @@ def filled(text: str, page: Path) -> str:
         except (SrpoError, KeyError, TypeError, OSError) as error:
             raise SystemExit(f"{page}: {block[1]}: {error}; blocks: {', '.join([*KINDS, *ALL_TABLES])}") from error
         if page.parent != ROOT:
-            said = re.sub(r'(\]\(|src="|srcset=")docs/', r"\1", said.replace("](published/", "](../published/"))
+            said = re.sub(r"(\]\()docs/", r"\1", said.replace("](published/", "](../published/"))
         return block[1] + (f"\n\n{said}\n\n" if block[4].startswith("\n") else said) + block[5]
 
     return BLOCK.sub(current, text)
@@ -258,28 +257,19 @@ def decided(name: str, one: str, other: str) -> str:
 
 
 def picture(title: str, name: str, numbers: str, drawn: Callable[[], Figure]) -> str:
-    """A picture with real text, in two files: for light pages and for dark ones.
+    """A picture with real text.
 
-    Each holds the checksum of its numbers, since other versions of libraries draw other lines.
+    It holds the checksum of its numbers, since other versions of libraries draw other lines.
     """
-    data = hashlib.sha256(numbers.encode()).hexdigest()
+    data, path = hashlib.sha256(numbers.encode()).hexdigest(), ROOT / f"docs/{name}.svg"
 
-    def draw(path: Path, dark: bool) -> None:
+    def draw() -> None:
         with mpl.rc_context(style.rc() | {"svg.fonttype": "none"}), io.StringIO() as file:
             drawn().savefig(file, format="svg", metadata={"Date": None, "Creator": None})
-            text = file.getvalue().replace("</defs>", f"</defs>\n<!-- data {data} -->", 1)
-        path.write_text(re.sub("#[0-9a-f]{6}", darkened, text) if dark else text)
+            path.write_text(file.getvalue().replace("</defs>", f"</defs>\n<!-- data {data} -->", 1))
 
-    names = {False: f"docs/{name}.svg", True: f"docs/{name}-dark.svg"}
-    PICTURES.update({ROOT / each: (data, partial(draw, ROOT / each, dark)) for dark, each in names.items()})
-    source = f'<source media="(prefers-color-scheme: dark)" srcset="{names[True]}">'
-    return f'<picture>{source}<img alt="{title}" src="{names[False]}"></picture>'
-
-
-def darkened(colour: re.Match[str]) -> str:
-    """The colour with its hue on a dark page: white becomes nearly black."""
-    hue, light, saturation = colorsys.rgb_to_hls(*mpl.colors.to_rgb(colour[0]))
-    return mpl.colors.to_hex(colorsys.hls_to_rgb(hue, 1 - 0.93 * light, saturation))
+    PICTURES[path] = data, draw
+    return f"![{title}](docs/{name}.svg)"
 
 
 def data_of(path: Path) -> str | None:

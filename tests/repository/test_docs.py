@@ -230,12 +230,6 @@ def test_files_and_tests_that_a_page_names_exist(page: Path) -> None:
         assert f"def {test}" in found.read_text(), f"{file}::{test}"
 
 
-def test_site_has_every_page() -> None:
-    navigation = (ROOT / "mkdocs.yml").read_text().split("\nnav:\n")[1]
-    listed = re.findall(r"([\w-]+\.md)$", navigation, re.MULTILINE)
-    assert sorted(listed) == sorted({page.name for page in PAGES} - {"README.md"} | {"index.md"})
-
-
 # ---------------------------------------------------------------- make, CI, citation
 
 
