@@ -85,24 +85,21 @@ def stop_at_third_update(spec, layout) -> None:
 
 
 MOMENTS = {
-    "generation": (InProcessPolicy, "sampling", 3),  # of step 3: the second was the validation's
-    "update": (InProcessPolicy, "update_actor", 2),
-    "validation": (loop, "evaluate_questions", 1),
-    "checkpoint": (checkpoints, "save", 1),
-    "last step": (InProcessPolicy, "update_actor", 4),
-    "last validation": (loop, "evaluate_questions", 2),
+    "generation": (signal.SIGTERM, InProcessPolicy, "sampling", 3),  # of step 3: the second was the validation's
+    "update": (signal.SIGUSR1, InProcessPolicy, "update_actor", 2),
+    "validation": (signal.SIGINT, loop, "evaluate_questions", 1),
+    "checkpoint": (signal.SIGTERM, checkpoints, "save", 1),
+    "last step": (signal.SIGUSR1, InProcessPolicy, "update_actor", 4),
+    "last validation": (signal.SIGTERM, loop, "evaluate_questions", 2),
 }
 
 
-@pytest.mark.parametrize(
-    ("moment", "number"),
-    [*((moment, signal.SIGTERM) for moment in MOMENTS), ("update", signal.SIGUSR1), ("update", signal.SIGINT)],
-)
-def test_a_signal_ends_a_run_with_a_checkpoint_from_which_it_goes_on(moment, number, prepared, expected, monkeypatch):
-    spec, layout = prepared
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_signal_ends_a_run_with_a_checkpoint_from_which_it_goes_on(moment, prepared, expected, monkeypatch):
+    (number, *call), (spec, layout) = MOMENTS[moment], prepared
     handlers = [signal.getsignal(n) for n in interruption.SIGNALS]
     with monkeypatch.context() as patch:
-        at_call(patch, *MOMENTS[moment], lambda: os.kill(os.getpid(), number))
+        at_call(patch, *call, lambda: os.kill(os.getpid(), number))
         if moment == "last validation":  # nothing is left to stop
             loop.train(spec, layout)
         else:

@@ -6,8 +6,10 @@ test_ranks.py has all methods on two ranks, without a cluster's start for each.
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from cluster_driver import experiment
 from paths import SUPPORT
 from run_content import assert_same, content
 from safetensors.torch import load_file
+from secret import SECRET, VARIABLES, files_with_the_secret
 from tiny import hash_reward, prepare
 
 from srpo.ground.files import read_events
@@ -100,35 +103,22 @@ def test_servers_find_the_cuda_runtime_that_torch_brings(monkeypatch, tmp_path):
     assert ray_driver.loader_path()["LD_LIBRARY_PATH"].split(":")[-1] == "/site"
 
 
-def test_a_run_that_is_killed_leaves_nothing_behind_and_goes_on_also_without_a_server(
-    alone, tmp_path, monkeypatch, caplog
-):
-    """After the fifth event: the fourth is a validation, after which there is a checkpoint.
+@pytest.fixture
+def short():
+    """A folder whose path is short enough for Ray's sockets."""
+    folder = Path(tempfile.mkdtemp(prefix="srpo"))
+    yield folder
+    shutil.rmtree(folder)
 
-    In the second start a server is killed in the middle of a batch. Its samples come out the same, nothing is lost, and
-    nothing of the old cluster stays.
-    """
+
+def test_a_run_goes_on_without_a_server_that_dies(alone, tmp_path, monkeypatch, caplog):
+    """It is killed in the middle of a batch, after the checkpoint of step 2. The samples come out the same."""
     spec, layout = prepare(experiment(2), tmp_path / "ray")
-    command = [sys.executable, SUPPORT / "cluster_driver.py", layout.folder, "2", "5", "SIGKILL"]
-    killed = psutil.Popen(command, start_new_session=True)
-    family = {}
-    while killed.poll() is None:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            family |= {process: process.name() for process in killed.children(recursive=True)}
-        time.sleep(0.2)
-    assert killed.returncode == -signal.SIGKILL
-    assert len(family) > 5
-    assert checkpoints.newest(layout.run(spec.id))[1]["step"] == 2
-    assert not (layout.run(spec.id) / "summary.json").exists()
-    # Ray's own agents look for their parent once a minute; they hold no device and no lock
-    compute = [process for process, name in family.items() if not name.endswith("Agent")]
-    assert psutil.wait_procs(compute, timeout=60)[1] == []
-
     generate, batches, updates = ServerRollout._generate, [], []
 
     async def generate_and_kill(self, *args):
         batches.append(len(updates))
-        if len(batches) != 2:  # of step 4
+        if batches[-2:] != [2, 3]:  # of step 4
             return await generate(self, *args)
         server = ray.get_actor("embedded_server_1")
         process = await server.__ray_call__.remote(lambda _: os.getpid())
@@ -144,24 +134,41 @@ def test_a_run_that_is_killed_leaves_nothing_behind_and_goes_on_also_without_a_s
     monkeypatch.setattr(ServerRollout, "_generate", generate_and_kill)
     loop.train(spec, layout)
     assert "rollout servers failed after step 3, starting new ones (generating: ActorDiedError" in caplog.text
-    assert batches == [0, 1, 1, 2]  # step 3, step 4 twice, the validation: no step was taken twice
+    assert batches == [0, 1, 2, 2, 3, 3, 4]  # the second 2 and the 4 are validations; step 4 twice: no step taken twice
     assert_same_run(layout.run(spec.id), alone, exactly=False)
 
 
-def test_a_worker_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(alone, tmp_path, monkeypatch):
-    """Weights die with it: nothing is saved of them, and nothing starts anew inside the run.
+def test_a_run_whose_driver_or_worker_dies_leaves_nothing_behind_and_goes_on(alone, tmp_path, short, monkeypatch):
+    """The driver dies after the fifth event: the fourth is a validation, after which there is a checkpoint.
 
-    Before the run goes on, its new workers load and save what the other driver has saved, as that does in the end.
+    Then a worker dies, and weights with it: nothing is saved of them, and nothing starts anew inside the run. Before
+    the run goes on, its new workers load and save what the other driver has saved, as that does in the end. No file of
+    Ray's has a secret of the environment.
     """
+    for name, value in {"RAY_TMPDIR": str(short), **dict.fromkeys(VARIABLES, SECRET)}.items():
+        monkeypatch.setenv(name, value)
     spec, layout = prepare(experiment(1), tmp_path / "ray")
-    update, updated, start = ray_driver.RayPolicy.update_actor, [], loop._start_policy
+    command = [sys.executable, SUPPORT / "cluster_driver.py", layout.folder, "1", "5", "SIGKILL"]
+    killed = psutil.Popen(command, start_new_session=True)
+    family = {}
+    while killed.poll() is None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            family |= {process: process.name() for process in killed.children(recursive=True)}
+        time.sleep(0.2)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(family) > 5
+    assert checkpoints.newest(layout.run(spec.id))[1]["step"] == 2
+    assert not (layout.run(spec.id) / "summary.json").exists()
+    # Ray's own agents look for their parent once a minute; they hold no device and no lock
+    compute = [process for process, name in family.items() if not name.endswith("Agent")]
+    assert psutil.wait_procs(compute, timeout=60)[1] == []
+
+    update, start = ray_driver.RayPolicy.update_actor, loop._start_policy
     (saved, _), base = checkpoints.newest(alone), layout.model(spec.id.model)
 
     def kill_and_update(self, batch):
-        updated.append(1)
-        if len(updated) == 3:
-            (worker,) = self.actor_rollout_wg.workers
-            os.kill(ray.get(worker.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
+        (worker,) = self.actor_rollout_wg.workers
+        os.kill(ray.get(worker.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
         return update(self, batch)
 
     @contextlib.contextmanager
@@ -179,6 +186,8 @@ def test_a_worker_that_dies_ends_the_run_which_goes_on_from_its_checkpoint(alone
     assert checkpoints.newest(layout.run(spec.id))[1]["step"] == 2
     monkeypatch.setattr(loop, "_start_policy", start_and_exchange)
     loop.train(spec, layout)
+    assert any(short.rglob("*.log"))
+    assert files_with_the_secret(tmp_path, short) == []
     assert_same_run(layout.run(spec.id), alone, exactly=True)
 
     for folder in ("complete", "weights"):

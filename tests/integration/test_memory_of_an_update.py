@@ -15,7 +15,7 @@ from srpo.ground.repository import CONFIGS
 
 PAPER = load_experiment(CONFIGS / "experiments" / "paper.yaml")
 TOKENS = memory.micro_batch_tokens(PAPER.execution, PAPER.training)
-MODELS = {"qwen3-4b": (15.13, 15.85, 27.28, 37.8), "qwen3-8b": (18.11, 19.41, 40.21, 54.6)}
+MODELS = {"qwen3-8b": (18.11, 19.41, 40.21, 54.6)}
 """GB at the peak of an update with 2 layers, with 4, with all, and what the plan says, without CUDA and server."""
 
 
