@@ -21,11 +21,12 @@ import published
 from srpo.analysis.gap import SENTENCES
 from srpo.analysis.published import check_checksums
 from srpo.analysis.results import Results
+from srpo.analysis.statistics.deciding import ALPHA, holm
+from srpo.analysis.verdicts import findings
 from srpo.analysis.write import make_table, table_csv
 
 INTERVAL = re.compile(r"\S+(?: \S+){0,3} \[[-+−]?[\d.]+, [-+−]?[\d.]+\](?!\()")
 """An interval and what stands before it."""
-
 
 TUNED = yaml.safe_load((ROOT / "configs" / "tuned" / "miniature.yaml").read_text())
 FOLDER = ROOT / "published" / "registered-doses"
@@ -138,6 +139,15 @@ def test_the_verdicts_are_those_of_a_program_of_its_own(read: Results) -> None:
             own = ttest_1samp(of, 0).confidence_interval()
             assert (ours["verdict"] == "does not hold") <= (own.high < 0)
             assert ours["high"] - ours["low"] > 0.9 * (own.high - own.low)
+
+
+def test_all_twelve_claims_together_confirm_what_the_pages_say(read: Results) -> None:
+    found = [f for f in findings(read) if f.claim.id in doses.CLAIMS]
+    p_values = {(o.model, f.claim.id): f.claim.rule.p_holds(o.estimate) for f in found for o in f.outcomes}
+    adjusted = dict(zip(p_values, holm([*p_values.values()]), strict=True))
+    confirmed = [key for key, p in adjusted.items() if p <= ALPHA]
+    assert (len(adjusted), len(confirmed)) == (12, 6)
+    assert [model for model, claim in confirmed if claim == "srpo_over_grpo_last"] == ["miniature-large"]
 
 
 @pytest.mark.parametrize("says", ["may help", "hurts"])

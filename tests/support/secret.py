@@ -3,14 +3,7 @@
 from pathlib import Path
 
 SECRET = "swordfish-4711"
-VARIABLES = (
-    "HF_TOKEN",
-    "HUGGING_FACE_HUB_TOKEN",
-    "MLFLOW_TRACKING_TOKEN",
-    "MLFLOW_TRACKING_PASSWORD",
-    "WANDB_API_KEY",
-    "AWS_SECRET_ACCESS_KEY",
-)
+VARIABLES = ("HF_TOKEN", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_PASSWORD", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY")
 
 
 def files_with_the_secret(*folders: Path) -> list[Path]:
