@@ -139,11 +139,9 @@ def test_a_run_goes_on_without_a_server_that_dies(alone, tmp_path, monkeypatch, 
 
 
 def test_a_run_whose_driver_or_worker_dies_leaves_nothing_behind_and_goes_on(alone, tmp_path, short, monkeypatch):
-    """The driver dies after the fifth event: the fourth is a validation, after which there is a checkpoint.
+    """The driver dies after the fourth event's checkpoint, then a worker: weights are lost, nothing starts anew.
 
-    Then a worker dies, and weights with it: nothing is saved of them, and nothing starts anew inside the run. Before
-    the run goes on, its new workers load and save what the other driver has saved, as that does in the end. No file of
-    Ray's has a secret of the environment.
+    Then new workers load and save what the other driver has saved, as that does in the end. Ray's files have no secret.
     """
     for name, value in {"RAY_TMPDIR": str(short), **dict.fromkeys(VARIABLES, SECRET)}.items():
         monkeypatch.setenv(name, value)

@@ -94,6 +94,10 @@ def test_an_alarm_ends_a_run_only_if_the_user_asks(tmp_path: Path, monkeypatch: 
     for log in (whole.steps, whole.validations, whole.watch):
         assert _lines(stopped.folder / log.name) == _lines(log)
 
+    # a finished run that gets the setting later keeps what it has
+    trained(tmp_path / "whole", stop_on="alarm")
+    assert (read_json(whole.summary)["stopped_by"], whole.superseded.exists()) == ("max_steps", False)
+
 
 def _lines(log: Path) -> list[dict]:
     """The events of a log without measured seconds and memory."""

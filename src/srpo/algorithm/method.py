@@ -82,7 +82,7 @@ class Method(Config):
 
     # the policy-gradient loss (section 2.1)
     clip_ratio_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """epsilon_low of the clipped ratio (verl's default; the paper has none)."""
+    """epsilon_low of the clipped ratio (verl's default; table 3 has none)."""
     clip_ratio_high: Positive = 0.28
     """epsilon_high of the clipped ratio (table 3)."""
     clip_ratio_c: Annotated[float, Field(gt=1)] = 3.0
