@@ -31,11 +31,13 @@ MAKE_VENV = $(1)/bin/python -m pip --version > /dev/null 2>&1 || "$$python" -m v
 NO_PYTHON = with venv and ensurepip is needed$(PYTHON:%=; PYTHON=% is none) (Debian and Ubuntu: apt install python3-venv; or name one:
 # PyTorch's own index of CPU builds; `make TORCH_CPU= env` leaves it out.
 TORCH_CPU := https://download.pytorch.org/whl/cpu
-# What pip says, as a line for every 25 packages.
-PROGRESS = awk -v all="$$(grep -c == envs/embedded.txt)" '/^Collecting / && ++n % 25 == 0 { print "make: " n " of " all " packages found"; fflush() } \
-	/^Installing/ { print "make: copying all into $(VENV), the longest part"; fflush() }'
-# pip compiles with one process; without compiled files each start takes seconds longer where PYTHONDONTWRITEBYTECODE is set.
-COMPILE = $(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib || true
+# $(1): the environment's folder. $(2): its lock, complete. uv takes seconds where pip takes minutes, but knows nothing of
+# pip's configuration, which may name a company's index.
+INSTALL = $(1)/bin/python -m pip install --quiet --no-compile "$$(grep '^uv==' envs/embedded.txt)"; \
+	$(1)/bin/uv pip install --python $(1)/bin/python --no-deps -r $(2) \
+	|| $(1)/bin/python -m pip install --no-compile --no-deps -r $(2)
+# What jobs import is compiled once; where PYTHONDONTWRITEBYTECODE is set, each start would do it again, for 12 seconds.
+COMPILE = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -c 'import mlflow, seaborn, srpo.training.loop, srpo.policy.verl_private'
 # `snakemake` finds `srpo` beside it.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 SNAKEMAKE := $(BIN)/snakemake --cores all
@@ -149,7 +151,7 @@ dist: published ## build the packages of a release, its notes and the published 
 env: $(STAMP) ## install the environment for CPUs in .venv
 
 $(STAMP): envs/embedded.txt pyproject.toml
-	@echo "make: installing the environment in $(VENV): 2.5 to 6.3 GB on disk, some minutes"
+	@echo "make: installing the environment in $(VENV): 2.5 to 6.3 GB on disk"
 	@python="$(FIND_PYTHON)"; \
 	if [ -z "$$python" ]; then echo "make: Python 3.11 or 3.12 $(NO_PYTHON) make PYTHON=/path/to/python3.11 env)" >&2; exit 1; fi; \
 	$(call MAKE_VENV,$(VENV))
@@ -161,9 +163,9 @@ $(STAMP): envs/embedded.txt pyproject.toml
 		echo "make: no CPU build of torch from $(TORCH_CPU); the package index may send 2.7 GB of CUDA libraries with it" >&2; \
 		$(BIN)/python -m pip install --quiet --no-compile "$$torch"; \
 	fi
-	@$(BIN)/python -m pip install --no-compile -r envs/embedded.txt | $(PROGRESS)
-	@$(COMPILE)
+	@$(call INSTALL,$(VENV),envs/embedded.txt)
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@$(COMPILE)
 	@touch $@
 
 # Only the packages that the embedded environment lacks, and another transformers; the rest comes from there.
@@ -171,7 +173,7 @@ $(SGLANG_STAMP): envs/sglang-cpu.txt $(STAMP)
 	rm -rf $(SGLANG_VENV)
 	$(BIN)/python -m venv $(SGLANG_VENV)
 	echo '*' > $(SGLANG_VENV)/.gitignore
-	$(SGLANG_VENV)/bin/python -m pip install --quiet --no-deps -r envs/sglang-cpu.txt
+	$(call INSTALL,$(SGLANG_VENV),envs/sglang-cpu.txt)
 	packages='import sysconfig; print(sysconfig.get_path("purelib"))'; \
 	echo "import site; site.addsitedir('$$($(BIN)/python -c "$$packages")')" \
 		> "$$($(SGLANG_VENV)/bin/python -c "$$packages")/embedded.pth"
@@ -211,7 +213,7 @@ $(PAPER_STAMP): envs/paper.txt pyproject.toml
 	$(PAPER_BIN)/python -c 'import sys; print(*sys.version_info[:2], sep=".")' | grep -qx '$(PAPER_PYTHON)' \
 		|| echo "make: no Python $(PAPER_PYTHON) that runs; flash-attn has no wheel for this one (make PYTHON=/path/to/python$(PAPER_PYTHON) env-paper)" >&2
 	echo '*' > $(PAPER_VENV)/.gitignore
-	$(PAPER_BIN)/python -m pip install --quiet --no-deps -r envs/paper.txt
+	$(call INSTALL,$(PAPER_VENV),envs/paper.txt)
 	$(PAPER_BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
