@@ -56,7 +56,7 @@ from srpo.analysis.write import figure_csv, figure_module, figure_title, make_ta
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_yaml
 from srpo.ground.layout import Layout
-from srpo.ground.text import joined, plural
+from srpo.ground.text import joined
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -185,7 +185,7 @@ def collapses(name: str) -> str:
 
 def specification(name: str) -> str:
     results, about = results_of(name), read_yaml(Layout(ROOT / "published" / name).provenance)
-    made = f"{plural(about['runs'], 'run')} of commit `{about['commit'][:12]}`, {about['trained']}"
+    made = f"Commit `{about['commit'][:12]}`, {about['trained']}"
     made += f", on {about['processor']}" if isinstance(about.get("processor"), str) else ""
     return f"{first_lines(results, [])[0]} {made}. Every number: [published/{name}](published/{name})"
 
@@ -237,11 +237,11 @@ def gap_or_dose(name: str) -> str:
     gained, above, up = numbers_of.followed(pairs, "may help")
     lost, below, down = numbers_of.followed(pairs, "hurts")
     return (
-        f"{told.gap:.2f} for the gap and {told.dose:.2f} for the dose; the first minus the second is {told.lead:+.2f} "
-        f"[{told.low:+.2f}, {told.high:+.2f}]. The gap has the sign of SRPO minus GRPO in {by_gap} of {count} pairs, "
-        f"the mean of SRPO minus GRPO at the pair's dose in {by_dose}. Within one dose the correlation "
+        f"{told.gap:.2f} for the gap and {told.dose:.2f} for the dose, a difference of {told.lead:+.2f} "
+        f"[{told.low:+.2f}, {told.high:+.2f}]. SRPO minus GRPO has the gap's sign in {by_gap} of {count} pairs, and "
+        f"the sign of the mean at the pair's dose in {by_dose} pairs. Within one dose the correlation "
         f"with the gap is {joined([f'{of:+.2f}' for of in numbers_of.within(pairs)])}, by rising dose.\n\n"
-        "| interval of the gap | pairs | SDPO below (above) untrained | SRPO below (above) GRPO |\n"
+        "| interval of the gap | pairs | SDPO minus untrained has this sign | SRPO minus GRPO has this sign |\n"
         "| --- | ---: | ---: | ---: |\n"
         f"| below 0 | {down} | {lost} | {below} |\n| above 0 | {up} | {gained} | {above} |"
     )

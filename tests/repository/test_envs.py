@@ -139,7 +139,7 @@ def test_conda_environments_install_the_lock_as_it_is_now(name: str) -> None:
     assert re.search(rf"pip install .*-r envs/{name}\.txt$", script, re.MULTILINE)
 
 
-@pytest.mark.parametrize("recipe", ["Makefile", "envs/paper.post-deploy.sh", "envs/paper.Dockerfile", "envs/paper.def"])
+@pytest.mark.parametrize("recipe", ["envs/paper.post-deploy.sh", "envs/paper.Dockerfile", "envs/paper.def"])
 def test_the_lock_with_overrides_is_installed_without_resolving_it_again(recipe: str) -> None:
     (command,) = [line for line in (ROOT / recipe).read_text().splitlines() if re.search(r"-r \S*paper\.txt", line)]
     assert " --no-deps " in command

@@ -1,1 +1,1 @@
-"""From the logs of an experiment to its tables, figures and report (docs/architecture.md)."""
+"""Makes tables, figures and the report from the logs of an experiment (docs/architecture.md)."""

@@ -1,4 +1,4 @@
-"""Everything that touches verl: its worker, engine and checkpoints, extended by subclassing and registration."""
+"""Everything that touches verl: subclasses of verl's worker, engine and checkpoints."""
 
 import os
 import warnings

@@ -1,1 +1,1 @@
-"""Questions: how they are asked, how an answer is scored, and the toys' families."""
+"""How a question is asked, how an answer is scored, and what makes the toys' questions."""
