@@ -33,8 +33,8 @@ NO_PYTHON = with venv and ensurepip is needed$(PYTHON:%=; PYTHON=% is none) (Deb
 TORCH_CPU := https://download.pytorch.org/whl/cpu
 # $(1): the environment's folder. $(2): its lock, complete. uv takes seconds where pip takes minutes, but knows nothing of
 # pip's configuration, which may name a company's index.
-INSTALL = $(1)/bin/python -m pip install --quiet --no-compile "$$(grep '^uv==' envs/embedded.txt)"; \
-	$(1)/bin/uv pip install --python $(1)/bin/python --no-deps -r $(2) \
+INSTALL = $(1)/bin/python -m pip install --quiet --no-compile "$$(grep '^uv==' envs/embedded.txt)" \
+	&& $(1)/bin/uv pip install --python $(1)/bin/python --no-deps -r $(2) \
 	|| $(1)/bin/python -m pip install --no-compile --no-deps -r $(2)
 # What jobs import is compiled once; where PYTHONDONTWRITEBYTECODE is set, each start would do it again, for 12 seconds.
 COMPILE = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -c 'import mlflow, seaborn, srpo.training.loop, srpo.policy.verl_private'

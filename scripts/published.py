@@ -180,7 +180,8 @@ def verdicts(name: str, block: str = "") -> str:
 
 def collapses(name: str) -> str:
     rows = [row for view in views_of("collapses", name) for row in view.rows if row[1]]
-    return "; ".join(f"{label} {texts[0].split(' [')[0]}" for label, texts in rows)
+    counts = [(label, *texts[0].split(" [")[0].partition(", ")) for label, texts in rows]
+    return "; ".join(f"{label}: {all_of}" + (f" ({clear})" if clear else "") for label, all_of, _, clear in counts)
 
 
 def specification(name: str) -> str:
