@@ -105,7 +105,7 @@ def first_lines(results: Results, found: Sequence[Finding]) -> list[str]:
     counts = ", ".join(plural(number, name) for name, number in counted.items())
     missing, clock = missing_runs(results), experiment.training.clock.kind
     lines = [
-        f"{plural(len(runs), 'run')}{' of a toy' * experiment.is_toy}: {counts}. A budget is {BUDGET_IS[clock]}.",
+        f"{plural(len(runs), 'run')}{' of toys' * experiment.is_toy}: {counts}. A budget is {BUDGET_IS[clock]}.",
     ]
     if missing:
         lines.append(f"Interim: {missing} of {plural(len(runs), 'planned run')} not finished.")
