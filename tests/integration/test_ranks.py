@@ -92,7 +92,6 @@ def run_ranks(folder: Path, count: int) -> str | None:
 
 def test_two_ranks_compute_what_one_does(computed):
     """One test, since each worker of pytest would compute all cases."""
-    limit = 1e-4 if torch.cuda.is_available() else 1e-5
     for case, alone, together in zip(NAMES, *computed, strict=True):
         for kind, difference in relative_differences(together, alone).items():
-            assert difference < limit, (case, kind)
+            assert difference < (1e-4 if torch.cuda.is_available() else 1e-5), (case, kind)

@@ -49,6 +49,11 @@ def lock(name: str) -> dict[str, str]:
     return dict(line.split("==") for line in lines(ENVS / f"{name}.txt"))
 
 
+def test_the_lock_has_all_that_its_packages_require() -> None:
+    said = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True).stdout
+    assert not [line for line in said.splitlines() if line.split()[0] in lock("embedded")]
+
+
 @pytest.mark.parametrize("path", sorted(ENVS.iterdir()), ids=lambda path: path.name)
 def test_no_file_names_a_host_or_a_folder_of_some_machine(path: Path) -> None:
     inside = r"/(opt/venv|srpo|tmp/(paper|embedded).txt|var/lib/apt)\b"  # the container
@@ -103,12 +108,8 @@ def test_the_lock_is_what_the_overrides_say() -> None:
 
 def test_verl_is_the_one_whose_private_names_are_used_and_torch_the_one_of_sglang() -> None:
     assert lock("paper")["verl"] == lock("embedded")["verl"] == VERL_VERSION
-    assert {package: lock("paper")[package] for package in ("sglang", "torch", "torchvision", "torchaudio")} == {
-        "sglang": "0.5.12",
-        "torch": "2.11.0",
-        "torchvision": "0.26.0",
-        "torchaudio": "2.11.0",
-    }
+    of_sglang = {"sglang": "0.5.12", "torch": "2.11.0", "torchvision": "0.26.0", "torchaudio": "2.11.0"}
+    assert of_sglang.items() <= lock("paper").items()
 
 
 def test_both_environments_have_the_same_versions_but_for_named_exceptions() -> None:
@@ -133,9 +134,7 @@ def test_conda_environments_install_the_lock_as_it_is_now(name: str) -> None:
     assert "pip" in environment["dependencies"]
     script = (ENVS / f"{name}.post-deploy.sh").read_text()
     digest = hashlib.sha256((ENVS / f"{name}.txt").read_bytes()).hexdigest()
-    assert f'"{digest}  envs/{name}.txt"' in script, (
-        f"envs/{name}.post-deploy.sh has to name the lock's SHA-256, {digest}"
-    )
+    assert f'"{digest}  envs/{name}.txt"' in script
     assert re.search(rf"pip install .*-r envs/{name}\.txt$", script, re.MULTILINE)
 
 
