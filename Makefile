@@ -31,13 +31,14 @@ MAKE_VENV = $(1)/bin/python -m pip --version > /dev/null 2>&1 || "$$python" -m v
 NO_PYTHON = with venv and ensurepip is needed$(PYTHON:%=; PYTHON=% is none) (Debian and Ubuntu: apt install python3-venv; or name one:
 # PyTorch's own index of CPU builds; `make TORCH_CPU= env` leaves it out.
 TORCH_CPU := https://download.pytorch.org/whl/cpu
-# $(1): the environment's folder. $(2): its lock, complete. uv takes seconds where pip takes minutes, but knows nothing of
-# pip's configuration, which may name a company's index.
-INSTALL = $(1)/bin/python -m pip install --quiet --no-compile "$$(grep '^uv==' envs/embedded.txt)" \
-	&& $(1)/bin/uv pip install --python $(1)/bin/python --no-deps -r $(2) \
-	|| $(1)/bin/python -m pip install --no-compile --no-deps -r $(2)
-# What jobs import is compiled once; where PYTHONDONTWRITEBYTECODE is set, each start would do it again, for 12 seconds.
-COMPILE = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -c 'import mlflow, seaborn, srpo.training.loop, srpo.policy.verl_private'
+# $(1): the environment's folder. $(2): its lock, complete. uv takes seconds where pip takes minutes, but does not read
+# pip's configuration: pip installs where that names an index, and where uv finds none.
+INSTALL = ! $(1)/bin/python -m pip config list | grep -q '[.]index-url=' \
+	&& $(1)/bin/python -m pip install --quiet --no-compile "$$(grep '^uv==' envs/embedded.txt)" \
+	&& $(1)/bin/uv pip install --python $(1)/bin/python $(COMPILE) --no-deps -r $(2) \
+	|| $(1)/bin/python -m pip install --no-deps -r $(2)
+# Without compiled files each start takes seconds longer where PYTHONDONTWRITEBYTECODE is set.
+COMPILE := --compile-bytecode
 # `snakemake` finds `srpo` beside it.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 SNAKEMAKE := $(BIN)/snakemake --cores all
@@ -165,7 +166,6 @@ $(STAMP): envs/embedded.txt pyproject.toml
 	fi
 	@$(call INSTALL,$(VENV),envs/embedded.txt)
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
-	@$(COMPILE)
 	@touch $@
 
 # Only the packages that the embedded environment lacks, and another transformers; the rest comes from there.
