@@ -33,7 +33,7 @@ NO_PYTHON = with venv and ensurepip is needed$(PYTHON:%=; PYTHON=% is none) (Deb
 TORCH_CPU := https://download.pytorch.org/whl/cpu
 # $(1): the environment's folder. $(2): its lock, complete. uv takes seconds where pip takes minutes, but does not read
 # pip's configuration: pip installs where that names an index, and where uv finds none.
-INSTALL = ! $(1)/bin/python -m pip config list | grep -q '[.]index-url=' \
+INSTALL = [[ "$$($(1)/bin/python -m pip config list)" != *.index-url=* ]] \
 	&& $(1)/bin/python -m pip install --quiet --no-compile "$$(grep '^uv==' envs/embedded.txt)" \
 	&& $(1)/bin/uv pip install --python $(1)/bin/python $(COMPILE) --no-deps -r $(2) \
 	|| $(1)/bin/python -m pip install --no-deps -r $(2)
