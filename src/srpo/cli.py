@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 
 from srpo import __version__
 from srpo.ground.errors import SrpoError
-from srpo.ground.imports import gc_paused
+from srpo.ground.imports import gc_paused, import_transformers_without_scipy
 from srpo.ground.repository import CONFIGS
 from srpo.training.interruption import Interrupted, job_end
 
@@ -236,6 +236,7 @@ def make_model(
     """Build or fetch a base model: results/NAME/models/MODEL/base.json, with the model beside it."""
     _, _, job = _job(file, settings, "model")
 
+    import_transformers_without_scipy()
     from srpo.starts import build_model, store_model
 
     if store:
@@ -258,6 +259,7 @@ def train(
     """Train one run: results/NAME/runs/MODEL/BENCHMARK/METHOD/seedN/summary.json. An interrupted run continues."""
     layout, _, job = _job(file, settings, "train")
     with gc_paused():
+        import_transformers_without_scipy()
         from srpo.training import loop
 
     loop.train(job.spec, layout, job_end() if stop_at is None else stop_at, job.code)

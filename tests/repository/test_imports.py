@@ -28,7 +28,7 @@ COMMANDS = {
     "statistics results/data/physics/statistics.json": set(),
     f"gap {BASE}/gap.json": TOKENIZER | {"scipy"},
     f"evaluate {BASE}/evaluation.json": TOKENIZER,
-    f"train {RUN}/summary.json": {*SLOW} - {"sglang", "matplotlib", "mlflow", LLAVA},
+    f"train {RUN}/summary.json": TOKENIZER | {"verl", "ray", "pandas"},
     f"evaluate {RUN}/evaluation.json": TOKENIZER,
     "report results --only tables": {"pandas", "scipy"},
     "track sync results": {"pandas", "scipy", "mlflow"},
