@@ -3,11 +3,14 @@
 import os
 from importlib.metadata import version
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from torch.nn import Module
 from transformers import AutoModelForCausalLM
+
+from srpo.ground.files import read_yaml
 
 VERL_VERSION = "0.9.1"
 
@@ -43,7 +46,7 @@ def load_language_models() -> None:
 
 def load_defaults() -> DictConfig:
     """verl's ``ppo_trainer`` configuration from verl's own copy in one file: Hydra composes it from thirty, slowly."""
-    found: Any = OmegaConf.load(str(files("verl") / "trainer/config/_generated_ppo_trainer.yaml"))
+    found = OmegaConf.create(read_yaml(Path(str(files("verl"))) / "trainer/config/_generated_ppo_trainer.yaml"))
     found["model_engine"] = "dp"  # whose file is chosen; not a part of the copy
     OmegaConf.set_struct(found, True)
     return found
