@@ -259,7 +259,6 @@ def train(
     """Train one run: results/NAME/runs/MODEL/BENCHMARK/METHOD/seedN/summary.json. An interrupted run continues."""
     layout, _, job = _job(file, settings, "train")
     with gc_paused():
-        import_transformers_without_scipy()
         from srpo.training import loop
 
     loop.train(job.spec, layout, job_end() if stop_at is None else stop_at, job.code)

@@ -33,7 +33,7 @@ KILLED = -9
 def processes():
     """Processes forked from a server that has imported torch and verl once."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["pytest", "resume_driver"])
+    context.set_forkserver_preload(["pytest", "resume_driver", "srpo.policy.in_process"])
     with pytest.MonkeyPatch.context() as patch:
         # Python 3.11's server has no other way to find it
         patch.setenv("PYTHONPATH", str(SUPPORT), prepend=os.pathsep)

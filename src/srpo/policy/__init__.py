@@ -5,6 +5,8 @@ import warnings
 
 import torch
 
+from srpo.ground.imports import import_transformers_without_scipy
+
 # verl selects its platform at import. By default it selects the GPU platform if there is an nvidia-smi, even if torch
 # sees no GPU. The processes of a cluster inherit the choice: some of them have no GPU and must not choose again.
 os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "srpo.policy.platform")
@@ -17,3 +19,5 @@ os.environ.setdefault("VERL_LOGGING_LEVEL", "WARN")
 
 # At import verl warns about engines that are not installed.
 warnings.filterwarnings("ignore", message=".*engine is not available")
+
+import_transformers_without_scipy()
