@@ -588,18 +588,24 @@ CHANGEABLE_ON_RESUME = {
 """Memory and diagnostic settings. They may change when a run is resumed: they cost memory or time, the result stays."""
 
 NOT_PART_OF_IDENTITY = CHANGEABLE_ON_RESUME | {
-    "model": {"title"},
+    "model": {"title", "path", "shape", "stored"},
     "benchmark": {"title", "train_file", "test_file"},
     "method": {"title"},
     "execution": CHANGEABLE_ON_RESUME["execution"] | {"tracking"},
 }
-"""Keys that change no result of a run, titles included. Nor does the experiment's name."""
+"""Keys that change no result of a run, titles included: of files the bytes count. Nor does the experiment's name."""
 
 
 def identity_of(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The dotted keys of a dumped :class:`RunSpec` that determine the run's result, with their values."""
-    ignored = {f"{part}.{name}" for part, names in NOT_PART_OF_IDENTITY.items() for name in names}
-    return {key: value for key, value in flattened(spec).items() if key not in {"experiment", *ignored}}
+    kept = {
+        part: {key: each for key, each in value.items() if key not in NOT_PART_OF_IDENTITY.get(part, ())}
+        if isinstance(value, Mapping)
+        else value
+        for part, value in spec.items()
+        if part != "experiment"
+    }
+    return flattened(kept)
 
 
 Changed = dict[str, tuple[Any, Any]]

@@ -6,9 +6,10 @@ changed. A command that is called by hand takes the same sections from ``experim
 
 from __future__ import annotations
 
-import hashlib
+import ast
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +18,7 @@ from pydantic import ValidationError
 
 import srpo
 from srpo.algorithm.method import Method
-from srpo.experiment.config import Benchmark, Execution, Experiment, Model, RunSpec, Sampling, Training
+from srpo.experiment.config import Benchmark, Execution, Experiment, HubModel, Model, RunSpec, Sampling, Training
 from srpo.ground.errors import SrpoError
 from srpo.ground.layout import RunId
 from srpo.ground.mistakes import validated
@@ -39,7 +40,7 @@ class Job(Config):
     """Sections of an experiment for one job. A section that the job does not read may be absent.
 
     ``model`` is the base model, ``benchmark`` the questions as that model meets them. ``code`` has the hash of each
-    file of one's own code that the benchmark and the method name.
+    file of one's own code that the benchmark and the method name, or that such a file imports.
     """
 
     experiment: str = _ABSENT
@@ -91,6 +92,8 @@ def job_of(experiment: Experiment, names: Mapping[str, str]) -> Job:
             found["benchmark"] = named("benchmark", experiment.benchmarks).for_model(found["model"])
     if "data_set" in names:
         found["benchmark"] = named("data_set", experiment.data_sets())
+    if "benchmark" in names:
+        found["model"] = _as_read_by_runs(found["model"])
     own = [found["benchmark"].reward] if "benchmark" in found else []
     own += [found["method"].module] if "method" in found else []
     return Job.model_construct(
@@ -100,6 +103,13 @@ def job_of(experiment: Experiment, names: Mapping[str, str]) -> Job:
         evaluation=experiment.evaluation,
         code=_hashes(name.partition(":")[0] for name in own if name and name not in REWARDS),
     )
+
+
+def _as_read_by_runs(model: Model) -> Model:
+    """A base model without where its weights come from: a run reads them in the results, and its provenance has their
+    hash."""
+    elsewhere = {"path": Path(model.name), "stored": {}} | ({"shape": None} if isinstance(model, HubModel) else {})
+    return model.model_copy(update={key: value for key, value in elsewhere.items() if hasattr(model, key)})
 
 
 def read_job(sections: Iterable[str], names: Mapping[str, str]) -> Job:
@@ -129,10 +139,27 @@ def filled_in(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _hashes(modules: Iterable[str]) -> dict[str, str]:
-    """The hash of the source of each module."""
-    specs = {module: find_spec(module) for module in sorted(modules)}
-    return {
-        module: hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
-        for module, spec in specs.items()
-        if spec and spec.origin
-    }
+    """The hash of each module's source and, unless the module is installed, of what lies beside and is imported."""
+    hashes: dict[str, str] = {}
+    for module in sorted(modules):
+        if (spec := find_spec(module)) and spec.origin:
+            file = Path(spec.origin)
+            root = file.parents[module.count(".") + (file.name == "__init__.py")]
+            found = {file}
+            while "site-packages" not in file.parts and (more := {p for f in found for p in _imports(f, root)} - found):
+                found |= more
+            hashes |= {str(path.relative_to(root)): sha256(path.read_bytes()).hexdigest() for path in sorted(found)}
+    return hashes
+
+
+def _imports(file: Path, root: Path) -> Iterator[Path]:
+    """The files below ``root`` that a file imports by name."""
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        folder = file.parents[node.level - 1] if isinstance(node, ast.ImportFrom) and node.level else root
+        if isinstance(node, ast.ImportFrom):
+            folder = folder.joinpath(*(node.module or "").split("."))
+        for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+            path = folder.joinpath(*alias.name.split("."))
+            places = (path, path.parent) if isinstance(node, ast.ImportFrom) else (path,)
+            files = [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py")]
+            yield from filter(Path.is_file, files)

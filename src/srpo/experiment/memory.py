@@ -8,6 +8,7 @@ real ones.
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
 from srpo.algorithm import LOGITS_CHUNK
 from srpo.experiment.config import Execution, GgufModel, LocalModel, MiniatureModel, Model, Training, TransformerShape
@@ -50,18 +51,22 @@ def shape_of(model: Model) -> TransformerShape:
     if isinstance(model, GgufModel):
         return model.shape
     if isinstance(model, LocalModel):
-        path = model.path.expanduser() / "config.json"
-        try:
-            found = json.loads(path.read_text())
-            return TransformerShape(**{name: found[name] for name in TransformerShape.model_fields})
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            why = error.strerror if isinstance(error, OSError) else error
-            line = f"model {model.name}: {path} does not give the shape of a Qwen3 or Llama ({why})"
-            raise SrpoError(line) from error
+        return shape_in(model.path.expanduser())
     if model.shape is None:
         keys = ", ".join(TransformerShape.model_fields)
         raise SrpoError(f"model {model.name}: its file has no shape; give {keys}")
     return model.shape
+
+
+def shape_in(folder: Path) -> TransformerShape:
+    """The shape of the model in a folder."""
+    path = folder / "config.json"
+    try:
+        found = json.loads(path.read_text())
+        return TransformerShape(**{name: found[name] for name in TransformerShape.model_fields})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise SrpoError(f"{path} does not give the shape of a Qwen3 or Llama ({why})") from error
 
 
 def layer_parameters(shape: TransformerShape) -> int:

@@ -389,7 +389,7 @@ def train(spec: RunSpec, layout: Layout, stop_at: float | None = None, code: dic
             return
         checkpoints.delete_abandoned(folder)
         if not _is_over(spec, folder):
-            checkpoints.check_room(folder, checkpoint_bytes(spec))
+            checkpoints.check_room(folder, checkpoint_bytes(spec, model))
         furthest, restarts = 0, 0
         while True:
             with _start_policy(spec, model) as policy:
@@ -430,10 +430,10 @@ def _is_over(spec: RunSpec, folder: Path) -> bool:
     return ends_run([signal for signal in signals if signal.step <= state["step"]], spec.training.stop_on)
 
 
-def checkpoint_bytes(spec: RunSpec) -> float:
-    """Size of a run's complete checkpoint; 0 if its model's shape is not known yet."""
+def checkpoint_bytes(spec: RunSpec, model: Path) -> float:
+    """Size of a run's complete checkpoint; 0 if its model's shape cannot be read."""
     try:
-        shape = memory.shape_of(spec.model)
+        shape = memory.shape_in(model)
     except SrpoError:
         return 0
     return memory.checkpoint_bytes(shape, spec.execution, spec.method.teacher_has_weights).total
