@@ -25,13 +25,14 @@ first (``early``) or last (``late``) tenth of a finished run's steps, or over ``
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pandas as pd
 
-from srpo.analysis.results import RUN_KEY, Results, RunKey, by_run, records
+from srpo.analysis.results import RUN_KEY, Results, RunKey, records
 from srpo.analysis.statistics.contrasts import BASE
 from srpo.analysis.statistics.cross_fit import MIN_QUESTIONS, WINDOW, end_score, late_drop, selected_scores
 
@@ -46,7 +47,8 @@ ENDS = ["below", "dropped", "collapsed", "clear"]
 
 def with_numbers(results: Results) -> Results:
     """``results`` with their numbers, from their frames."""
-    results = replace(results, repeated=repeated_runs(results))
+    logs = _step_logs(results.steps)
+    results = replace(results, repeated=repeated_runs(results, logs))
     numbers: dict[tuple[str, str], dict[tuple[str, str, str], dict[int, np.ndarray]]] = {}
     evaluated = results.evaluations.set_index([*RUN_KEY, "budget"])["question_scores"].to_dict()
     lacking = False
@@ -60,10 +62,10 @@ def with_numbers(results: Results) -> Results:
         for budget in results.budget_seconds:
             found = _scores(results, run, budget, evaluated.get((*run, budget)))
             lacking |= "in_training" in found and "cross_fitted" not in found
-            found |= dict(_counts(results, run, budget))
+            found |= dict(_counts(results, run, budget, logs.get(run)))
             for name, value in found.items():
                 numbers.setdefault((model, name), {}).setdefault((benchmark, method, budget), {})[seed] = value
-        for name, when, value in _of_finished(results, run):
+        for name, when, value in _of_finished(results, run, logs.get(run)):
             numbers.setdefault((model, name), {}).setdefault((benchmark, method, when), {})[seed] = value
     results = replace(
         results,
@@ -80,12 +82,12 @@ def _scores(results: Results, run: RunKey, budget: str, evaluated: np.ndarray | 
     seconds = results.budget_seconds[budget]
     if run in results.validation_logs and results.reached(run, seconds):
         log = results.validation_logs[run]
-        within = log[log["clock"] <= seconds]
-        if len(within):
-            best = within["avg_at_k"].argmax()
-            found["in_training"] = 100 * within["question_scores"].iloc[best]
-        if within["question_scores"].map(len).nunique() == 1:
-            scores = 100 * np.vstack([*within["question_scores"]])
+        within = log["clock"].to_numpy() <= seconds
+        of_questions = log["question_scores"].to_numpy()[within]
+        if len(of_questions):
+            found["in_training"] = 100 * of_questions[log["avg_at_k"].to_numpy()[within].argmax()]
+        if len({*map(len, of_questions)}) == 1:
+            scores = 100 * np.vstack([*of_questions])
             found["end"] = end_score(scores)
             if scores.shape[1] >= MIN_QUESTIONS:
                 found["cross_fitted"] = selected_scores(scores)
@@ -99,35 +101,49 @@ def _scores(results: Results, run: RunKey, budget: str, evaluated: np.ndarray | 
     return found
 
 
-def _counts(results: Results, run: RunKey, budget: str) -> Iterator[tuple[str, np.ndarray]]:
+def _step_logs(steps: pd.DataFrame) -> dict[RunKey, dict[str, np.ndarray]]:
+    """Each run's logged numbers by name, one value per step."""
+    names = [str(name) for name, kind in steps.dtypes.items() if kind.kind in "iuf" and name not in RUN_KEY]
+    values = steps[names].to_numpy(float)
+    rows = cast(dict[RunKey, np.ndarray], steps.groupby(RUN_KEY).indices)
+    return {run: dict(zip(names, values[of_run].T, strict=True)) for run, of_run in rows.items()}
+
+
+def _counts(
+    results: Results, run: RunKey, budget: str, steps: dict[str, np.ndarray] | None
+) -> Iterator[tuple[str, np.ndarray]]:
     """The number of a run's validations within a budget, and the mean seconds of its steps if it has reached it."""
     seconds = results.budget_seconds[budget]
     if run in results.validation_logs:
-        yield "validations", np.array([float((results.validation_logs[run]["clock"] <= seconds).sum())])
-    if run in results.step_logs and results.reached(run, seconds):
-        steps = results.step_logs[run]
-        names = [name for name in map(str, steps) if name.startswith(SECONDS)]
-        means = steps.loc[steps["clock"] <= seconds, names].mean().to_dict()
+        within = results.validation_logs[run]["clock"].to_numpy() <= seconds
+        yield "validations", np.array([float(within.sum())])
+    if steps and results.reached(run, seconds):
+        within = steps["clock"] <= seconds
         # A calibrated clock counts the paper's seconds, which would confirm the paper by itself.
         if results.experiment.training.clock.kind == "calibrated":
-            means["step_seconds"] = means["wall_seconds"]
-        yield from ((str(name), np.array([mean])) for name, mean in means.items() if not math.isnan(mean))
+            steps = steps | {"step_seconds": steps["wall_seconds"]}
+        for name, column in steps.items():
+            if name.startswith(SECONDS) and len(logged := _logged(column[within])):
+                yield name, np.array([logged.mean()])
 
 
-def _of_finished(results: Results, run: RunKey) -> Iterator[tuple[str, str, np.ndarray]]:
+def _logged(column: np.ndarray) -> np.ndarray:
+    return column[~np.isnan(column)]
+
+
+def _of_finished(
+    results: Results, run: RunKey, steps: dict[str, np.ndarray] | None
+) -> Iterator[tuple[str, str, np.ndarray]]:
     """The metrics of a finished run's steps, and its late drop; an unfinished run has no late part."""
     if results.run_rows[run]["status"] != "finished":
         return
-    if run in results.step_logs:
-        steps = results.step_logs[run].drop(columns=RUN_KEY).select_dtypes("number")
-        for name, column in zip(map(str, steps), steps.to_numpy(float).T, strict=True):
-            logged = column[~np.isnan(column)]
+    for name, column in (steps or {}).items():
+        if len(logged := _logged(column)):
             tenth = math.ceil(len(logged) / 10)
             for when, part in {"early": logged[:tenth], "late": logged[-tenth:], "all": logged}.items():
-                if len(part):
-                    yield name, when, np.array([part.mean()])
+                yield name, when, np.array([part.mean()])
     log = results.validation_logs.get(run)
-    if log is not None and len(log) > 2 * WINDOW and log["question_scores"].map(len).nunique() == 1:
+    if log is not None and len(log) > 2 * WINDOW and len({*map(len, log["question_scores"])}) == 1:
         scores = np.vstack([*log["question_scores"]])
         if scores.shape[1] >= MIN_QUESTIONS:
             yield "late_drop", "end", 100 * late_drop(scores)
@@ -197,20 +213,19 @@ def mixed_questions(results: Results) -> dict[str, str]:
     return {name: found[name] for name in results.experiment.benchmarks if name in found}
 
 
-def repeated_runs(results: Results) -> dict[RunKey, int]:
+def repeated_runs(results: Results, logs: Mapping[RunKey, Mapping[str, np.ndarray]]) -> dict[RunKey, int]:
     """Runs with the same logs as an earlier seed of the same arm, and that seed.
 
     They are one run under several seeds, and count once: their agreement says nothing about other runs.
     """
-    names = map(str, results.steps)
-    measured = [name for name in names if name.startswith(("reward/", "loss/", "response_length/", "actor/"))]
+    measured = "reward/", "loss/", "response_length/", "actor/"
     found: dict[RunKey, int] = {}
     first: dict[tuple, int] = {}
-    for key in by_run(results.runs):
-        if key in results.step_logs and key in results.validation_logs:
+    for key in results.run_rows:
+        if key in logs and key in results.validation_logs:
             *arm, seed = key
             scores = np.concatenate([*results.validation_logs[key]["question_scores"]])
-            same = (*arm, results.step_logs[key][["step", *measured]].to_numpy().tobytes(), scores.tobytes())
-            if (earlier := first.setdefault(same, seed)) != seed:
+            same = [of.tobytes() for name, of in logs[key].items() if name == "step" or name.startswith(measured)]
+            if (earlier := first.setdefault((*arm, *same, scores.tobytes()), seed)) != seed:
                 found[key] = earlier
     return found

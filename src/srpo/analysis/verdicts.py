@@ -285,11 +285,12 @@ def _estimate(
 
 def _ended_at_alarms(results: Results, model: str, terms: Terms, benchmarks: Sequence[str]) -> bool:
     """Whether a run did not reach a budget because of an alarm: the others are the survivors."""
-    runs = results.runs[(results.runs["model"] == model) & results.runs["benchmark"].isin(benchmarks)]
-    stopped = runs[runs["stopped_by"] == "alarm"]
     return any(
-        (stopped.loc[stopped["method"] == method, "clock"] < results.budget_seconds.get(budget, 0.0)).any()
-        for method, budget in terms
+        row["stopped_by"] == "alarm" and row["clock"] < results.budget_seconds.get(budget, 0.0)
+        for (its_model, benchmark, method, _), row in results.run_rows.items()
+        if its_model == model and benchmark in benchmarks
+        for name, budget in terms
+        if name == method
     )
 
 
