@@ -10,7 +10,7 @@ from srpo.experiment.compose import experiment_file, load_experiment, resolved_t
 from srpo.experiment.job import job_of
 from srpo.experiment.memory import process_memory_mb
 from srpo.ground.files import read_mapping
-from srpo.ground.repository import REPORTS
+from srpo.ground.repository import CONFIGS, REPORTS
 from srpo.starts.resolve import checkpoint_files
 from srpo.training.lengths import check_experiment
 from srpo.training.mirror import without_password

@@ -1,5 +1,4 @@
-# avg@k of the untrained models, and of the checkpoints that the budgets selected; and, before any training, how much
-# better an untrained model is when it is shown a correct rollout.
+# avg@k of untrained models and of the budgets' checkpoints; and how a shown correct rollout changes untrained models.
 
 
 rule evaluate_base:
@@ -64,6 +63,6 @@ rule gap:
     params:
         **settings("model", "benchmark", "training", "execution", "code", "version"),
     message:
-        "Measure whether self-distillation would help {wildcards.model} on {wildcards.benchmark}"
+        "Measure whether a shown sibling helps {wildcards.model} on {wildcards.benchmark}"
     shell:
         "srpo gap {output} {params:q} > {log} 2>&1"

@@ -2,6 +2,7 @@
 
 BUILT = "|".join(name for name, model in BASE_MODELS.items() if not model.is_linked) or "none"
 LINKED = "|".join(name for name, model in BASE_MODELS.items() if model.is_linked) or "none"
+LOCAL = {name: model.path.expanduser() for name, model in BASE_MODELS.items() if model.kind == "local"}
 
 
 rule base_model:
@@ -31,7 +32,7 @@ rule base_model:
 # Weights of others stay where they are, in as many files as there are; only their description is declared.
 use rule base_model as linked_model with:
     input:
-        lambda wildcards: checkpoint_files(getattr(BASE_MODELS[wildcards.model], "path", Path()).expanduser()),
+        lambda wildcards: checkpoint_files(LOCAL[wildcards.model]) if wildcards.model in LOCAL else [],
     output:
         description=f"<exp>/models/{{model,{LINKED}}}/base.json",
     resources:

@@ -23,7 +23,7 @@ rule write_report:
         evaluations=evaluations("evaluation.json"),
         gaps=GAPS,
         statistics=[f"<exp>/data/{name}/statistics.json" for name in DATA_SETS],
-        contents=[REPORTS / "outline.yaml", REPORTS / "claims.yaml"],
+        contents=sorted([*REPORTS.rglob("[!.]*.*"), *CONFIGS.glob(f"{EXPERIMENT.name}.yaml")]),
     output:
         report=shown("<exp>/report.html", "Report"),
         caption="<exp>/report.rst",

@@ -17,7 +17,7 @@ rule train:
         "<exp>/logs/runs/{model}/{benchmark}/{method}/seed{seed}/train.log",
     benchmark:
         "<exp>/benchmarks/train/{model}/{benchmark}/{method}/seed{seed}.tsv"
-    # gaps come first where slots are scarce: they say whether hours are well spent
+    # gaps come first where slots are scarce: a reader sees them before the hours are spent
     priority: -1
     conda:
         TRAINING

@@ -107,7 +107,7 @@ def signs(found: pd.DataFrame) -> tuple[int, int, int]:
 
 
 def followed(found: pd.DataFrame, says: str) -> tuple[int, int, int]:
-    """Of the pairs whose gap, with its interval, is above 0 (``may help``) or below (``hurts``): after how many SDPO's
+    """Of the pairs whose gap, with its interval, is above 0 (``better``) or below (``worse``): after how many SDPO's
     gain has the sign of the gap, after how many SRPO minus GRPO has it, and their number.
     """
     of = found[found["says"] == says]

@@ -235,8 +235,8 @@ def doses(name: str) -> str:
 def gap_or_dose(name: str) -> str:
     pairs = numbers_of.pairs(results_of(name))
     told, (by_gap, by_dose, count) = numbers_of.told(pairs), numbers_of.signs(pairs)
-    gained, above, up = numbers_of.followed(pairs, "may help")
-    lost, below, down = numbers_of.followed(pairs, "hurts")
+    gained, above, up = numbers_of.followed(pairs, "better")
+    lost, below, down = numbers_of.followed(pairs, "worse")
     return (
         f"{told.gap:.2f} for the gap and {told.dose:.2f} for the dose, a difference of {told.lead:+.2f} "
         f"[{told.low:+.2f}, {told.high:+.2f}]. SRPO minus GRPO has the gap's sign in {by_gap} of {count} pairs, and "

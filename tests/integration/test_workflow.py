@@ -317,8 +317,7 @@ def test_a_rule_that_is_appended_to_the_workflow_is_planned(tmp_path: Path) -> N
     rule = "rule mine:\n" + "".join(f"    {name}:\n        {value}\n" for name, value in parts.items())
     own.write_text(f'include: "{ROOT}/Snakefile"\n\n\n{rule}')
     smoke = CONFIGS / "experiments" / "smoke.yaml"
-    arguments = ("results/smoke/mine.txt", "--snakefile", own, "--configfile", smoke)
-    assert planned_jobs(tmp_path, *arguments)["mine"] == 1
+    assert planned_jobs(tmp_path, "results/smoke/mine.txt", "--snakefile", own, "--configfile", smoke)["mine"] == 1
 
 
 # ---------------------------------------------------------------- truly run

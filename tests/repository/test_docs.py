@@ -27,6 +27,7 @@ from srpo.experiment.compose import experiment_file, load_experiment
 CONFIGS = ROOT / "configs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 MAKEFILE = (ROOT / "Makefile").read_text()
+RULES = {*re.findall(r"^rule (\w+)", "".join(file.read_text() for file in ROOT.glob("rules/*.smk")), re.MULTILINE)}
 TARGETS = set(re.search(r"^\.PHONY:(.*)", MAKEFILE, re.MULTILINE)[1].split())
 
 NOTED = """
@@ -94,14 +95,13 @@ def test_a_command_names_what_there_is(page: str, words: tuple[str, ...]) -> Non
 
         options = get_argument_parser([]).parse_args(arguments)
         for file in options.configfile or []:
-            made = (
-                f"--output {file}\n" in next(path for path in PAGES if path.name == page).read_text()
-            )  # by a command of the page
+            made = f"--output {file}\n" in next(path for path in PAGES if path.name == page).read_text()
             named = "NAME" in str(file) or Path(file).stem in experiments_of(page)
             assert made or named or (ROOT / file).is_file(), page
         for profile in options.profile or []:
             assert (ROOT / profile / "config.yaml").is_file(), page
-        for target in options.targets:
+        assert {*(options.until or [])} <= RULES, page
+        for target in {*options.targets} - RULES:
             assert_made(options.configfile, target)
     elif program in ("python", "torchrun"):
         for script in (a for a in arguments if a.endswith((".py", ".in", ".txt"))):

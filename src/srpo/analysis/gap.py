@@ -1,4 +1,4 @@
-"""Would self-distillation help? The gap between self-teacher and student before any training, and what it predicts.
+"""Does a shown sibling help? The gap between self-teacher and student before any training, and what followed in toys.
 
 "A Predictive Law for On-Policy Self-Distillation" (arXiv 2605.30070): the final gain is linear in the teacher's
 accuracy minus the student's before training. Over our toys' doses it rises with the gap, at one dose it does not.
@@ -79,21 +79,23 @@ def _share(values: np.ndarray) -> Estimate:
 
 
 SENTENCES = {
-    "may help": "May help: the teacher that sees a right sibling is better than the student. In 94 pairs of our toys "
-    "with such a gap SDPO ended above the untrained model in 84, and SRPO ended above GRPO in 75.",
-    "hurts": "Hurts: a right sibling makes the model worse. In 31 pairs of our toys with such a gap SDPO ended below "
-    "the untrained model in 25, and SRPO ended below GRPO in 27.",
-    "cannot tell": "Cannot tell: the interval of the gap has 0 in it, or there is none.",
+    "better": "The gap is above 0: a shown right sibling makes the untrained model's answers better. Of 94 such "
+    "pairs of a toy and a benchmark SDPO ended above the untrained model in 84, and SRPO ended above GRPO in 75. The "
+    "toys' pretraining told as much as the gap did, so nothing follows for other models.",
+    "worse": "The gap is below 0: a shown right sibling makes the untrained model's answers worse. Of 31 such pairs of "
+    "a toy and a benchmark SDPO ended below the untrained model in 25, and SRPO ended below GRPO in 27. All these toys "
+    "were pretrained without shown solutions, so nothing follows for other models.",
+    "undecided": "Undecided: the interval of the gap has 0 in it, or there is none.",
     "no sibling": "No question has a correct rollout: there is no sibling to show, and GRPO has no advantage either.",
 }
-"""What a gap says of self-distillation, by its :func:`sign`."""
+"""What a gap says of the untrained model, and what followed in toys, by its :func:`sign`."""
 
 
 def sign(low: float | None, high: float | None) -> str:
     """What the interval of a gap says, or one without ends: a key of :data:`SENTENCES`."""
     if low is None or high is None:
-        return "cannot tell"
-    return "may help" if low > 0 else "hurts" if high < 0 else "cannot tell"
+        return "undecided"
+    return "better" if low > 0 else "worse" if high < 0 else "undecided"
 
 
 def verdict(found: dict[str, Estimate]) -> str:
@@ -104,11 +106,8 @@ def verdict(found: dict[str, Estimate]) -> str:
     mixed = found["mixed_groups"].value
     start += f" Right and wrong rollouts are together in {mixed:.0f} % of groups: GRPO and SRPO learn from these alone."
     masked = found["gap_masked"]
-    if masked.low > 0:
-        return f"{start} With the answer masked it is still better than the student."
-    if masked.high < 0:
-        return f"{start} With the answer masked it is worse than the student."
-    return f"{start} With the answer masked nobody can tell whether it is better."
+    told = "better" if masked.low > 0 else "worse" if masked.high < 0 else "neither surely better nor surely worse"
+    return f"{start} With the sibling's answer masked the model's answers are {told}."
 
 
 def gap_text(found: dict[str, Estimate], title: str) -> str:

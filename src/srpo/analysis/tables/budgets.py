@@ -19,8 +19,8 @@ def table(results: Results) -> Table:
             body.append((results.method_title(method), texts))
     heads = [(title, results.experiment.budget_title(budget)) for title in COUNTS.values() for budget in budgets]
     notes = [
-        f"The fewest and the most of a method's runs that have reached the budget. Budgets: {results.budgets_listed}. "
-        "A step or a validation counts if it has ended by then. One of these validations "
+        "The fewest and the most of a method's runs that have reached the budget or have ended. Budgets: "
+        f"{results.budgets_listed}. A step or a validation counts if it has ended by then. One of these validations "
         "gives the score, nothing is interpolated; so no claim is tested on a budget with fewer than three."
     ]
     views = [View("Method", heads, body)] if body else []

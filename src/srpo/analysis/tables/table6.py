@@ -23,7 +23,7 @@ def table(results: Results) -> Table:
     title = "The routing decision on a real group (the paper's table 6)"
     if results.routed_group is None:
         return Table(title, pd.DataFrame(columns=_ROUTED), [_why_no_group(results)])
-    run, group = results.routed_group
+    (run, group), every = results.routed_group, results.experiment.training.validate_every
     correct = [rollout["reward"] == 1 for rollout in group["rollouts"]]
     shared = run.model_dump() | {"step": group["step"], "question": group["question"]}
     shared |= {name: printable(group[name]) for name in ("prompt", "ground_truth")}
@@ -59,8 +59,8 @@ def table(results: Results) -> Table:
     view = View("Rollout", heads, [(Bold(asked), []), *body], numeric=False)
     notes = [
         f"{results.run_title(*run.model_dump().values())}, training step {group['step']}. The group was not "
-        "selected by hand: each validation logs the first group of its step with correct and wrong "
-        "rollouts. This is the first logged group with rollouts in both branches, of the first run that has one.",
+        f"selected by hand: every step whose number is a multiple of {every} logs its first group with correct and "
+        "wrong rollouts. This is the first logged group with rollouts in both branches, of the first run that has one.",
         "Advantage: reward minus the group's mean, before any routing; only rollouts in the GRPO branch are trained "
         "with it. Long texts are cut in the middle; the CSV holds more of them.",
     ]
@@ -71,7 +71,8 @@ def table(results: Results) -> Table:
 def _why_no_group(results: Results) -> str:
     if not any(method.routes_samples for method in results.experiment.methods.values()):
         return "No method of this experiment sends rollouts to both branches."
-    return "No group with rollouts in both branches is logged (yet). A run logs one group at each validation."
+    every = results.experiment.training.validate_every
+    return f"No group with rollouts in both branches is logged (yet). A run logs one group every {every} steps."
 
 
 def _why_routed(row: dict[str, Any], rollout: dict[str, Any]) -> str:

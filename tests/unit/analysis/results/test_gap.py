@@ -76,10 +76,10 @@ def gap_of(value: float) -> Estimate:
 @pytest.mark.parametrize(
     ("gap", "masked", "words"),
     [
-        (30, 10, ("May help", "94 pairs", "still better")),
-        (30, 1, ("May help", "94 pairs", "nobody can tell")),
-        (-14, -14, ("Hurts", "31 pairs", "it is worse")),
-        (2, 0, ("Cannot tell", "nobody can tell")),
+        (30, 10, ("above 0", "94 such pairs", "answers are better.")),
+        (30, 1, ("above 0", "94 such pairs", "neither")),
+        (-14, -14, ("below 0", "31 such pairs", "answers are worse.")),
+        (2, 0, ("Undecided", "neither")),
     ],
 )
 def test_verdict_is_that_of_the_intervals(gap: float, masked: float, words: tuple[str, ...]) -> None:
@@ -91,12 +91,8 @@ def test_verdict_is_that_of_the_intervals(gap: float, masked: float, words: tupl
 def test_without_a_right_rollout() -> None:
     samples = GapSamples(np.zeros((9, 4)), [], np.zeros((0, 4)), {}, {}, {})
     found = gap_estimates(samples)
-    assert {key: estimate.value for key, estimate in found.items()} == {
-        "student": 0,
-        "mixed_groups": 0,
-        "wrong_with_sibling": 0,
-        "distilled": 0,
-    }
+    zeros = dict.fromkeys(("student", "mixed_groups", "wrong_with_sibling", "distilled"), 0)
+    assert {key: estimate.value for key, estimate in found.items()} == zeros
     assert "no sibling" in verdict(found)
     assert "every question gives the same value" in gap_text(found, "title")
     assert as_json(samples, found)["estimates"]["student"] == {"value": 0.0, "low": None, "high": None}
@@ -107,7 +103,7 @@ def test_a_student_that_is_always_right_has_no_wrong_rollout() -> None:
     found = gap_estimates(GapSamples(np.ones((9, 4)), list(range(9)), np.ones((9, 4)), ones, ones, ones))
     assert "wrong_with_sibling" not in found
     assert found["gap"].value == 0
-    assert "Cannot tell" in verdict(found)
+    assert "Undecided" in verdict(found)
 
 
 def test_text_has_the_numbers_and_what_they_rest_on(samples: GapSamples) -> None:

@@ -40,7 +40,7 @@ def test_a_row_has_what_was_measured_and_what_was_gained(with_gaps: Path) -> Non
     table = make_tables(results)["before_training"]
     rows = table.frame.set_index("benchmark")
     assert rows.loc["chemistry", [*MEASURED]].tolist() == [value for value, _, _ in MEASURED.values()]
-    assert rows["says"].to_dict() == {"chemistry": "may help", "physics": "hurts"}
+    assert rows["says"].to_dict() == {"chemistry": "better", "physics": "worse"}
 
     values = results.of(MODEL, results.deciding)
     runs = np.mean([*values["physics", "sdpo", "10h"].values()])
@@ -52,7 +52,8 @@ def test_a_row_has_what_was_measured_and_what_was_gained(with_gaps: Path) -> Non
     assert (first[-1], second[-1]) == ("+50.0 [+40.0, +60.0]", "-14.0 [-20.0, -8.0]")
     assert "0.0" in first
     notes = " ".join(table.notes)
-    assert "May help: the teacher that sees a right sibling is better than the student. " in notes
+    assert "The gap is above 0: a shown right sibling makes the untrained model's answers better. " in notes
+    assert 'id="table-before_training"' in render(results, with_gaps / "figures")
 
 
 def test_gains_wait_for_the_runs(with_gaps: Path) -> None:
@@ -86,7 +87,3 @@ def test_without_a_gap_there_is_no_table_and_no_section(tmp_path: Path) -> None:
     write_tables(results, tmp_path / "tables")
     assert not [*tmp_path.glob("tables/before_training*")]
     assert "before_training" not in render(results, tmp_path / "figures")
-
-
-def test_the_page_has_a_section_where_a_gap_was_measured(with_gaps: Path) -> None:
-    assert 'id="table-before_training"' in render(load_results(with_gaps), with_gaps / "figures")
