@@ -6,28 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 
-EXTRAS = {
-    "report": (
-        *("jinja2", "numpy", "pandas", "pyarrow", "scipy", "seaborn", "tabulate", "typer"),
-        *("PIL", "matplotlib"),
-    ),
-    "workflow": ("jinja2", "mlflow", "snakemake", "tabulate", "typer"),
-    "verl": (
-        *("cachetools", "fastapi", "httpx", "numpy", "psutil", "pyarrow", "ray", "scipy", "tensordict", "tqdm"),
-        *("transfer_queue", "transformers", "typer", "uvicorn", "verl"),
-        *("huggingface_hub", "hydra", "omegaconf", "safetensors", "tokenizers"),
-    ),
-}
-"""For each extra in ``pyproject.toml`` the names under which its packages are imported, and after them those that they
-require and srpo imports too; the smallest extra first."""
-
-NEEDS = {
-    "report": ("report", "split", "statistics", "tune"),
-    "workflow": ("attempt", "experiment", "plan", "publish", "rehearse", "status", "track"),
-    "verl": ("evaluate", "gap", "model", "train"),
-}
-"""For each extra the verbs of ``srpo`` for which it is enough."""
-
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
@@ -65,18 +43,3 @@ def is_installed(package: str) -> bool:
     except PackageNotFoundError:
         return False
     return True
-
-
-def missing_extra(error: ModuleNotFoundError, verb: str | None = None) -> str | None:
-    """The message for a package that is missing, with the install command; None if no extra of srpo has it.
-
-    Args:
-        verb: of ``srpo``, for which the package was imported. It chooses among extras that have the package.
-    """
-    package = (error.name or "").partition(".")[0]
-    extras = [extra for extra, packages in EXTRAS.items() if package in packages]
-    if not extras:
-        return None
-    extras = [extra for extra in extras if verb in NEEDS[extra]] or extras
-    names = " or ".join(f"'srpo[{extra}]'" for extra in extras)
-    return f"package {package} is missing; run: python -m pip install {names}"
