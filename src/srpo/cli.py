@@ -155,11 +155,7 @@ def plan(
         ),
     ] = None,
     gpu: Annotated[
-        str | None,
-        Option(
-            metavar="CARD",
-            help="compute seconds per step from its data sheet: a10g, h100 and others, or GB/s:TFLOP/s:GB of yours",
-        ),
+        str | None, Option(metavar="CARD", help="compute seconds per step from its data sheet: a10g, h100 and others")
     ] = None,
 ) -> None:
     """Estimate hours, disk and memory of an experiment. It says where the numbers come from."""
@@ -349,11 +345,9 @@ def report(
     layout, parts = Layout(_experiment_folder(results)), only or list(Part)
     with gc_paused():
         from srpo.analysis.load import load_results
-        from srpo.experiment.compose import load_experiment
-        from srpo.training.provenance import check_results
+        from srpo.training.provenance import checked_experiment
 
-    check_results(load_experiment(layout.experiment), layout)
-    loaded = load_results(layout.folder)
+    loaded = load_results(layout.folder, checked_experiment(layout))
     if Part.TABLES in parts:
         from srpo.analysis.write import write_tables
 
@@ -378,11 +372,11 @@ def tune(
 ) -> None:
     """Write the best hyperparameters of a finished search. All trials and their cost are in the file."""
     from srpo.experiment import tuning
-    from srpo.experiment.compose import load_experiment
     from srpo.ground.layout import Layout
+    from srpo.training.provenance import checked_experiment
 
     layout = Layout(_experiment_folder(results))
-    tuning.write(tuning.collect(load_experiment(layout.experiment), layout), output or layout.tuned)
+    tuning.write(tuning.collect(checked_experiment(layout), layout), output or layout.tuned)
 
 
 @app.command("status")

@@ -60,7 +60,7 @@ def test_a_shell_completes_verbs_and_names(words: str, expected: set[str]) -> No
         (f"train results/tiny/{RUN}/summary.json --stop-at 7", "--stop-at"),
         ("report results/other", "results/other"),
         ("track sync results/other", "results/other"),
-        ("plan paper --gpu 80:8000:2250", "--gpu"),
+        ("plan paper --gpu h101", "--gpu"),
         ("plan nothing", "nothing"),
         ("experiment bad.yaml", "bad.yaml: matrix"),
         ("experiment list.yaml", "list.yaml"),

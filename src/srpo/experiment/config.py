@@ -19,7 +19,6 @@ from srpo.experiment.step_times import TimedMethod, paper_step_seconds
 from srpo.ground.errors import SrpoError
 from srpo.ground.layout import RunId
 from srpo.ground.schema import REPOSITORY, Config, Count, Fraction, Positive, Rate, Title, flattened
-from srpo.questions.rewards import REASONING_GYM
 from srpo.questions.rows import Columns
 
 REHEARSAL_STEPS = 10
@@ -71,11 +70,6 @@ class WarmStart(Config):
 class _Named(Config):
     name: str
     title: Title
-
-    @property
-    def packages(self) -> Mapping[str, str]:
-        """Optional packages that reading it needs, with the file of ``envs/`` that installs each."""
-        return {}
 
 
 class _Model(_Named):
@@ -173,10 +167,6 @@ class LocalModel(_Model):
         return True
 
 
-GGUF_READER = "gguf==0.19.0"
-"""The package with which transformers reads GGUF files."""
-
-
 class GgufModel(_Model):
     """A model in one GGUF file, in a folder or in an installed Python package; a warm start is optional.
 
@@ -202,10 +192,6 @@ class GgufModel(_Model):
         if self.draws == "shared" or self.warm_start is None:
             return self
         return _drawn(self, seed, self.warm_start.model_copy(update={"seed": seed}))
-
-    @property
-    def packages(self) -> Mapping[str, str]:
-        return dict.fromkeys(filter(None, (self.package, GGUF_READER)), "envs/real-model.txt")
 
 
 Model = Annotated[MiniatureModel | HubModel | LocalModel | GgufModel, Field(discriminator="kind")]
@@ -352,10 +338,6 @@ class ReasoningGymBenchmark(_DrawnBenchmark):
     reward: Literal["reasoning_gym"] = "reasoning_gym"
     task: str
     settings: dict[str, bool | int | float | str] = Field(default_factory=dict)
-
-    @property
-    def packages(self) -> Mapping[str, str]:
-        return dict([REASONING_GYM])
 
 
 Benchmark = Annotated[

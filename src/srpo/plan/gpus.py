@@ -5,7 +5,6 @@ The other passes take the time of their FLOPs, at a share of the data sheet that
 responses are assumed. ``tests/unit/plan/test_gpus.py`` holds the result against published seconds. Arithmetic only.
 """
 
-import re
 from dataclasses import dataclass
 
 from srpo.algorithm.method import Method
@@ -100,14 +99,9 @@ arithmetic for its memory, so products keep it busier: its share is assumed. The
 
 
 def find_gpu(name: str) -> Gpu:
-    """A card by its name, or by its data sheet: ``8000:2250:192`` is 8000 GB/s, 2250 TFLOP/s and 192 GB."""
-    if re.fullmatch(r"\d+(\.\d+)?(:\d+(\.\d+)?){2}", name):
-        bandwidth, flops, size = map(float, name.split(":"))
-        if min(bandwidth, flops, size) > 0 and bandwidth > size < 2000:
-            return Gpu(name, size * 1e9, bandwidth * 1e9, flops * 1e12)
+    """A card by its name."""
     if name.lower() not in GPUS:
-        own = "or give GB/s, dense bfloat16 TFLOP/s and GB of your card, e.g. 8000:2250:192"
-        raise SrpoError(f"--gpu {name}: unknown; there is {', '.join(GPUS)}; {own}")
+        raise SrpoError(f"--gpu {name}: unknown; there is {', '.join(GPUS)}")
     return GPUS[name.lower()]
 
 

@@ -8,12 +8,12 @@ from statistics import fmean
 
 from srpo.algorithm.method import Method
 from srpo.experiment import memory
-from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment, ModelledClock
 from srpo.experiment.step_times import timed_like
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_events, read_json
 from srpo.ground.layout import Layout, RunId
+from srpo.training.provenance import checked_experiment
 
 SAME = (
     *(f"training.{key}" for key in ("questions_per_batch", "rollouts_per_question")),
@@ -68,7 +68,7 @@ def read_measurements(paths: Iterable[Path], planned: Experiment) -> Measurement
     speeds: list[float] = []
     for folder in folders:
         layout = Layout(folder)
-        measured = load_experiment(layout.experiment)
+        measured = checked_experiment(layout)
         _check(folder, measured, planned)
         common = [run for run in measured.runs() if run.model in planned.models and run.method in planned.methods]
         found = [run for run in common if layout.run_files(run).summary.exists()]

@@ -1,8 +1,7 @@
-"""What is allowed in an experiment, and is probably not meant; what is not installed here."""
+"""What is allowed in an experiment, and is probably not meant."""
 
 from srpo.analysis.statistics.contrasts import MIN_QUESTIONS
 from srpo.experiment.config import Experiment, WallClock
-from srpo.ground.imports import is_installed
 from srpo.ground.text import joined
 from srpo.plan.plan import Plan
 from srpo.plan.shortages import shortages
@@ -10,12 +9,7 @@ from srpo.plan.shortages import shortages
 
 def warnings(plan: Plan) -> list[str]:
     """One line for each thing: what does not fit the card, and others."""
-    return [
-        *_of_the_card(plan),
-        *_twice(plan.experiment),
-        *_tests(plan.experiment),
-        *(_not_installed(plan.experiment) if plan.gpu is None else []),  # GPUs are often those of another machine
-    ]
+    return [*_of_the_card(plan), *_twice(plan.experiment), *_tests(plan.experiment)]
 
 
 def _of_the_card(plan: Plan) -> list[str]:
@@ -50,18 +44,3 @@ def _tests(experiment: Experiment) -> list[str]:
     lines = [f"benchmarks.{n}: fewer than {MIN_QUESTIONS} test questions, so no interval and no verdict" for n in few]
     same = "the same test questions, which their average counts again"
     return [*lines, *(f"benchmarks {joined(names)}: {same}" for names in experiment.same_tests)]
-
-
-def _not_installed(experiment: Experiment) -> list[str]:
-    """Packages that a job here will need, with the command that installs them."""
-    needed = {
-        package: file
-        for each in (*experiment.models.values(), *experiment.benchmarks.values())
-        for package, file in each.packages.items()
-        if not is_installed(package)
-    }
-    return [
-        f"not installed here: {joined([package for package in needed if needed[package] == file])}; "
-        f"run: python -m pip install --no-deps -r {file}"
-        for file in dict.fromkeys(needed.values())
-    ]

@@ -19,9 +19,6 @@ from typing import Any
 from srpo.ground.errors import SrpoError
 from srpo.ground.mistakes import resolve_own
 
-REASONING_GYM = ("reasoning_gym", "envs/reasoning-gym.txt")
-"""The package whose tasks score themselves, and where it and what it needs are pinned."""
-
 FORMS = ("...", "<answer>...</answer>", "\\boxed{...}")
 """Responses that a truth, in the place of the points, is likely to make right."""
 

@@ -12,7 +12,7 @@ from paths import ROOT
 from srpo.experiment import memory
 from srpo.experiment.compose import experiment_file, load_experiment
 from srpo.plan import gpus, plan
-from srpo.plan.gpus import GPUS, Assumed, card_seconds, find_gpu
+from srpo.plan.gpus import GPUS, Assumed, card_seconds
 
 SMALL = [("one-gpu", "a10g"), ("one-gpu-48gb", "l40s"), ("one-node-small", "l40s"), ("one-node-small", "h100")]
 
@@ -89,12 +89,6 @@ def test_the_pages_have_the_numbers_of_the_h100s_files() -> None:
     packed, shared = large[["packed", "shared prompts"]]
     assert f"took {packed:.1f} s with packed rows (without flash-attn), and {shared:.1f} s" in gpus_page
     assert f"at most {pd.read_csv(ROOT / 'bench' / 'coverage.csv')['false_family'].max()} % of experiments" in results
-
-
-def test_a_card_of_your_own() -> None:
-    own = find_gpu("8000:2250:192")
-    assert (own.bandwidth, own.flops, own.memory, own.flops_share) == (8e12, 2.25e15, 192e9, 0.22)
-    assert find_gpu("H100") == GPUS["h100"]
 
 
 def test_the_one_published_figure_of_another_card() -> None:
