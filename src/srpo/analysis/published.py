@@ -27,7 +27,7 @@ from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_bytes, read_events, read_json, read_mapping, write_bytes
 from srpo.ground.layout import Layout, RunFiles, RunId, is_published
 from srpo.ground.text import joined, plural
-from srpo.training.provenance import check_origin
+from srpo.training.provenance import check_origin, checked_experiment
 
 _END = ".jsonl.gz"
 _PROVENANCE = "provenance.yaml"
@@ -218,7 +218,8 @@ def results(folder: Path | str) -> Results:
     Start with ``results("results/NAME").scores``, ``.steps`` or ``.seconds``, whose docstrings explain the columns.
     """
     folder = Path(folder)
-    return load_results(unpacked(folder) if is_published(folder) else folder)
+    layout = Layout(unpacked(folder) if is_published(folder) else folder)
+    return load_results(layout.folder, checked_experiment(layout))
 
 
 def unpacked(folder: Path) -> Path:

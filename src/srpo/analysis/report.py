@@ -21,8 +21,9 @@ from srpo.analysis.write import figure_module, make_tables
 from srpo.experiment.config import BUDGET_IS
 from srpo.ground.files import write_text
 from srpo.ground.repository import REFERENCE, REPORTS
-from srpo.ground.text import minus, plural, printable
+from srpo.ground.text import joined, minus, plural, printable
 from srpo.questions.rewards import shown_answer
+from srpo.training.provenance import PACKAGES
 
 
 def write_report(results: Results, out_path: Path, figures_dir: Path | None = None) -> None:
@@ -187,7 +188,7 @@ def claim_row(finding: Finding, results: Results) -> dict[str, Any]:
 
 
 def remarks(results: Results) -> list[str]:
-    """What a reader should know of these runs: other questions, early ends, cut answers, falls below the start."""
+    """What a reader should know of these runs: other questions or packages, early ends, cut answers, falls."""
     found = [
         f"Runs on {results.benchmark_title(name)} are not compared: {what}."
         for name, what in results.incomparable.items()
@@ -205,9 +206,26 @@ def remarks(results: Results) -> list[str]:
             name = results.run_title(*(run[key] for key in RUN_KEY))
             found.append(f"{name} ended before the last budget ({run['stopped_by']}, step {run['steps']:.0f}).")
     found += sentences(results)
+    if differing := _not_the_method(results):
+        found.append(f"Runs that are compared differ in more than the method: {'; '.join(differing)}.")
     if any(str(record.get("commit")).endswith("-dirty") for record in results.provenance.values()):
         found.append("Some runs were made with uncommitted changes.")
     return found
+
+
+def _not_the_method(results: Results) -> list[str]:
+    """What differs between a benchmark's methods within a seed, or between their seeds if a method lacks some."""
+    origins = pd.DataFrame(
+        run.model_dump() | origin | (origin.get("packages") or {}) for run, origin in results.provenance.items()
+    )
+    found: dict[str, list[str]] = {}
+    for name in origins.columns.intersection(["srpo", "processor", *PACKAGES]):
+        for _, here in origins.groupby(["model", "benchmark"]):
+            if here[name].nunique() > 1:  # without what is not known
+                by_method = here.pivot(index="seed", columns="method", values=name)
+                if by_method.nunique(axis=1, dropna=False).max() > 1:
+                    found.setdefault(name, []).extend(here[name].dropna())
+    return [f"{name} {joined(list(dict.fromkeys(values)))}" for name, values in found.items()]
 
 
 def _examples(results: Results) -> list[dict[str, Any]]:
@@ -229,11 +247,9 @@ def _examples(results: Results) -> list[dict[str, Any]]:
 
 def provenance(results: Results) -> list[tuple[str, str]]:
     """The origin of the runs, and the command that makes them again; several values where runs differ."""
-    origins = list(results.provenance.values())
-    keys = ("srpo", "commit", "python", "machine", "processor", "cores")
+    origins = [origin | (origin.get("packages") or {}) for origin in results.provenance.values()]
+    keys = ("srpo", "commit", "python", "machine", "processor", "cores", *sorted(PACKAGES))
     facts = [("trained", results.trained), *((key, _distinct(origin.get(key) for origin in origins)) for key in keys)]
-    packages = sorted({name for origin in origins for name in origin.get("packages") or {}})
-    facts += [(name, _distinct((origin.get("packages") or {}).get(name) for origin in origins)) for name in packages]
     if (registration := registration_of(results.experiment)) is not None:
         facts.append(
             ("registered", f"{registration.date}, commit {registration.commit}, SHA-256 {registration.sha256}")

@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 import srpo
+from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Changed, Experiment, RunSpec, changed, listed
 from srpo.experiment.job import READS, Job, filled_in, job_of
 from srpo.ground.errors import SrpoError
@@ -134,12 +135,16 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
     write_text(files.origin, yaml.safe_dump(origin, sort_keys=False))
 
 
-def check_results(experiment: Experiment, layout: Layout) -> None:
-    """Raise if a result is there that has other settings, data, weights or own code than the experiment has now.
+def checked_experiment(layout: Layout) -> Experiment:
+    """The experiment of a results folder, for all that computes with its numbers.
 
     A published experiment has neither data nor weights: they are compared where they are. Results of older versions do
     not say what their evaluations are made from.
+
+    Raises:
+        SrpoError: if a result is there that has other settings, data, weights or own code than the experiment has now.
     """
+    experiment = load_experiment(layout.experiment)
 
     @cache
     def starts(data_set: str, base_model: str) -> dict[str, Any]:
@@ -164,6 +169,7 @@ def check_results(experiment: Experiment, layout: Layout) -> None:
         evaluation, gap = layout.base_files(model, benchmark).evaluation, layout.gap(model, benchmark)
         check(evaluation, origin_in(evaluation), job, "evaluate_base")
         check(gap, origin_in(gap), job, "gap")
+    return experiment
 
 
 def check_origin(result: Path, before: dict[str, Any], now: dict[str, Any]) -> None:

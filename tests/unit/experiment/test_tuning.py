@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 import yaml
+from command_line import fails
 from one_line import refused
 from synthetic import tiny_experiment
 
 from srpo.analysis.load import load_results
+from srpo.analysis.published import results
 from srpo.analysis.tables.table import Bold
 from srpo.analysis.write import make_table
 from srpo.cli import main
@@ -45,6 +47,8 @@ def finish(folder: Path, request: dict[str, Any] = REQUEST) -> Layout:
                 budgets = {f"{i}h": {"avg_at_k": mark} for i, mark in enumerate(marks)}
                 summary = {"steps": 10, "clock": 2.5, "wall_seconds": 30.0, "budgets": budgets}
                 write_text(layout.run_files(run).summary, json.dumps(summary))
+                record = {"spec": experiment.run(run).model_dump(mode="json"), "provenance": {}}
+                write_text(layout.run_files(run).origin, json.dumps(record))
     return layout
 
 
@@ -87,6 +91,20 @@ def test_the_best_trial_is_chosen_by_the_mean_over_budgets_and_the_first_of_equa
     ]
     assert (tuned.runs, tuned.training_steps, tuned.clock_seconds, tuned.wall_seconds) == (8, 80, 20.0, 240.0)
     assert layout.tuned.read_text().startswith("# Written by srpo tune from results/tiny: the best of 4 trials of each")
+
+
+def test_runs_of_other_settings_are_refused_by_all_that_compute_with_their_numbers(tmp_path: Path, capsys) -> None:
+    """Snakemake writes the experiment first, beside runs that it will train again."""
+    layout = finish(tmp_path / "search")
+    now = load_experiment(REQUEST | {"training": REQUEST["training"] | {"temperature": 0.5}})
+    write_text(layout.experiment, resolved_text(now))
+    said = "training.temperature = 1.0, now 0.5"
+    for command in (["tune"], ["plan", "smoke", "--from"], ["report"]):
+        assert said in fails(capsys, *command, layout.folder)
+    with refused(said):
+        results(layout.folder)
+    assert not layout.tuned.exists()
+    assert main(["status", str(layout.folder)]) == 0
 
 
 def test_an_experiment_takes_what_was_found_and_says_where_it_is_from(tmp_path: Path) -> None:

@@ -81,13 +81,6 @@ def test_a_finished_run_is_not_trained_again_for_other_packages(tmp_path):
     assert yaml.safe_load((tmp_path / "run.yaml").read_text()) == origin()
 
 
-def test_a_prolonged_run_is_an_unfinished_one_again(tmp_path):
-    trained(tmp_path, 3, 20.0)
-    prepare_run_folder(tmp_path, origin(budgets=(10, 20, 40)))
-    with pytest.raises(SrpoError, match="3 steps were trained with other settings"):
-        prepare_run_folder(tmp_path, origin(budgets=(10, 20, 40), ranks=4))
-
-
 def test_steps_without_an_origin_are_not_continued(tmp_path):
     trained(tmp_path, 3, 5.0)
     (tmp_path / "run.yaml").unlink()

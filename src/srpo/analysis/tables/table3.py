@@ -1,12 +1,16 @@
 """Table 3: every method's settings, from its runs' ``run.yaml`` if there is one."""
 
+import numpy as np
 import pandas as pd
 
 from srpo.algorithm.branches import BRANCHES
 from srpo.algorithm.method import Method
+from srpo.algorithm.teacher import Ema
 from srpo.analysis.results import MISSING, Results
 from srpo.analysis.tables.table import Bold, Table, View
 from srpo.experiment.config import ModelledClock, Training
+
+_TEACHER, _EARLY = ("SDPO loss", "Teacher"), ("Validation", "Within the first budget every")
 
 
 def table(results: Results) -> Table:
@@ -15,10 +19,10 @@ def table(results: Results) -> Table:
     if not specs:
         return Table(title, pd.DataFrame(columns=["group", "setting"]), notes)
     frame = pd.DataFrame({name: _settings(*spec) for name, spec in specs.items()})
-    used = (frame != MISSING).any(axis=1) | ~frame.index.isin(_IF_USED)
-    if all(method.teacher.kind == "ema" for method, _ in specs.values()):  # the EMA's rate says it
-        used &= ~frame.index.isin(_OF_OTHER_TEACHERS)
-    frame = frame[used].rename_axis(["group", "setting"]).reset_index()
+    if frame.loc[[_TEACHER]].isin([MISSING, Ema().text]).all(axis=None):  # the EMA's rate says it
+        frame = frame.drop(_TEACHER)
+    if_used = frame.index.isin([_EARLY]) | frame.index.isin(["Other"], level=0)
+    frame = frame[(frame != MISSING).any(axis=1) | ~if_used].rename_axis(["group", "setting"]).reset_index()
     rows: list[tuple[str, list[str]]] = []
     for group, of_group in frame.groupby("group", sort=False):
         rows.append((Bold(group), []))
@@ -38,12 +42,14 @@ def method_spec(results: Results, name: str) -> tuple[Method, Training]:
 def _settings(m: Method, t: Training) -> dict[tuple[str, str], str]:
     """The settings of a method as texts, by group and name; a dash for one that does not apply."""
     branches = [BRANCHES[name] for name in m.branches]
-    names, losses = {branch.name for branch in branches}, {branch.loss for branch in branches}
-    used = {setting for branch in branches for setting in branch.settings}
-    gradient, distils, teacher = "policy_gradient" in losses, "distillation" in losses, m.needs_teacher
+    read = {setting for branch in branches for setting in branch.settings}
+    gradient = any(branch.loss == "policy_gradient" for branch in branches)
     clock = t.clock if isinstance(t.clock, ModelledClock) else None
-    changed = {name for name in _DEFAULTS if getattr(m, name) != Method.model_fields[name].default}
-    shown = m.teacher_context.solution
+    solution = m.teacher_context.solution
+
+    def number(setting: str, in_force: bool = False) -> str:
+        return f"{getattr(m, setting):g}" * (in_force or setting in read)
+
     texts = {
         ("Batch", "Questions per batch"): f"{t.questions_per_batch}",
         ("Batch", "Rollouts per question"): f"{t.rollouts_per_question}",
@@ -56,28 +62,30 @@ def _settings(m: Method, t: Training) -> dict[tuple[str, str], str]:
         ("Validation", "Rollouts per question"): f"{t.validation.rollouts}",
         ("Validation", "Temperature"): f"{t.validation.temperature:g}",
         ("Validation", "Top-p"): f"{t.validation.top_p:g}",
-        ("Optimizer (AdamW)", "Learning rate"): f"{m.learning_rate:.1e}",
+        ("Optimizer (AdamW)", "Learning rate"): np.format_float_scientific(m.learning_rate, min_digits=1, exp_digits=2),
         ("Optimizer (AdamW)", "Warm-up steps"): f"{t.warmup_steps}",
         ("Optimizer (AdamW)", "Weight decay"): f"{t.weight_decay:g}",
         ("Optimizer (AdamW)", "Gradient clip norm"): f"{t.clip_grad:g}",
-        ("GRPO loss", "Clip low"): f"{m.clip_ratio_low:g}" * gradient,
-        ("GRPO loss", "Clip high"): f"{m.clip_ratio_high:g}" * gradient,
-        ("GRPO loss", "Dual clip"): f"{m.clip_ratio_c:g}" * gradient,
+        ("GRPO loss", "Clip low"): number("clip_ratio_low", gradient),
+        ("GRPO loss", "Clip high"): number("clip_ratio_high", gradient),
+        ("GRPO loss", "Dual clip"): number("clip_ratio_c", gradient),
         ("Either loss", "Rollout importance clip"): f"{m.rollout_is_threshold:g}",
-        ("SDPO loss", "Top-K"): f"{m.distillation_topk:g}" * any(branch.uses_teacher for branch in branches),
-        ("SDPO loss", "Divergence alpha (0.5: Jensen–Shannon)"): f"{m.distillation_alpha:g}" * ("sdpo" in names),
-        ("SDPO loss", "Distillation importance clip"): f"{m.distillation_is_clip:g}" * distils,
-        ("SDPO loss", "Teacher"): m.teacher.text * teacher,
-        ("SDPO loss", "Teacher EMA rate"): f"{m.teacher_update_rate:g}" * (teacher and m.teacher.kind == "ema"),
-        ("SDPO loss", "Entropy weighting beta"): f"{m.entropy_beta:g}" * distils,
-        ("SDPO loss", "Mixing lambda"): f"{m.mix_lambda:g}" * ("mix" in names),
-        ("Validation", "Within the first budget every"): f"{t.validate_every_in_first_budget or ''}",
-        ("Other", "RLSD: lambda"): f"{m.rlsd_lambda:g}" * ("rlsd_lambda" in used),
-        ("Other", "RLSD: clip"): f"{m.rlsd_clip:g}" * ("rlsd_clip" in used),
-        ("Other", "Weight by group"): f"{m.group_weight}" * ("group_weight" in changed),
-        ("Other", "Steps of the first phase"): f"{m.first_phase_steps}" * ("first_phase_steps" in changed),
-        ("Other", "Success buffer, responses per question"): f"{m.success_buffer}" * ("success_buffer" in changed),
-        ("Other", "Teacher is shown"): shown.replace("_", " ") * (shown != "sibling"),
+        ("SDPO loss", "Top-K"): number("distillation_topk", m.needs_teacher),
+        ("SDPO loss", "Divergence alpha (0.5: Jensen–Shannon)"): number("distillation_alpha"),
+        ("SDPO loss", "Distillation importance clip"): number("distillation_is_clip", m.distils),
+        _TEACHER: m.teacher.text * m.needs_teacher,
+        ("SDPO loss", "Teacher EMA rate"): number("teacher_update_rate", m.needs_teacher and m.teacher.kind == "ema"),
+        ("SDPO loss", "Entropy weighting beta"): number("entropy_beta", m.distils),
+        ("SDPO loss", "Mixing lambda"): number("mix_lambda"),
+        _EARLY: f"{t.validate_every_in_first_budget or ''}",
+        ("Other", "RLSD: lambda"): number("rlsd_lambda"),
+        ("Other", "RLSD: clip"): number("rlsd_clip"),
+        ("Other", "Weight of the KL penalty"): number("kl_coef"),
+        ("Other", "Weight by group"): m.group_weight * (m.group_weight != "none"),
+        ("Other", "Weights keep the size of the loss"): "yes" * m.preserve_loss_scale,
+        ("Other", "Steps of the first phase"): "" if m.first_phase_steps is None else f"{m.first_phase_steps}",
+        ("Other", "Success buffer, responses per question"): f"{m.success_buffer or ''}",
+        ("Other", "Teacher is shown"): solution.replace("_", " ") * (solution != "sibling"),
         ("Training clock", "Kind"): t.clock.kind,
         ("Training clock", "Decoding, FLOP/s"): f"{clock.decode_flops_per_second:g}" if clock else "",
         ("Training clock", "Dense passes, FLOP/s"): f"{clock.dense_flops_per_second:g}" if clock else "",
@@ -85,15 +93,3 @@ def _settings(m: Method, t: Training) -> dict[tuple[str, str], str]:
         ("Training clock", "Steps at most"): "" if t.max_steps is None else f"{t.max_steps}",
     }
     return {setting: text or MISSING for setting, text in texts.items()}
-
-
-_DEFAULTS = ("group_weight", "first_phase_steps", "success_buffer")
-"""Settings that are shown of methods that change them."""
-_OF_OTHER_TEACHERS = [("SDPO loss", "Teacher"), ("SDPO loss", "Teacher, share of the student")]
-_IF_USED = [
-    ("Validation", "Within the first budget every"),
-    *(("Other", name) for name in ("RLSD: lambda", "RLSD: clip", "Weight by group")),
-    *(("Other", name) for name in ("Steps of the first phase", "Success buffer, responses per question")),
-    ("Other", "Teacher is shown"),
-]
-"""Rows of tables of which some method uses the setting."""

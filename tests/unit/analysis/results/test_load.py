@@ -3,18 +3,15 @@
 import json
 
 import pytest
-from synthetic import tiny_experiment, write_results
+from report_cases import EXPERIMENT, results_of
+from synthetic import write_results
 
 from srpo.analysis.load import load_results
-from srpo.experiment.compose import load_experiment
 from srpo.ground.errors import SrpoError
-
-EXPERIMENT = load_experiment(tiny_experiment())
 
 
 def test_reads_every_run_and_flattens_its_steps(tmp_path):
-    write_results(tmp_path, EXPERIMENT)
-    results = load_results(tmp_path)
+    results = results_of(tmp_path)
     assert results.experiment == EXPERIMENT
     assert list(results.runs["status"]) == ["finished"] * 6
     first = json.loads((tmp_path / "runs/miniature-tiny/chemistry/grpo/seed1/steps.jsonl").open().readline())
@@ -25,16 +22,8 @@ def test_reads_every_run_and_flattens_its_steps(tmp_path):
     assert set(results.samples["sample"]) == {0}
 
 
-def test_an_empty_folder_is_all_missing(tmp_path):
-    results = load_results(tmp_path, EXPERIMENT)
-    assert list(results.runs["status"]) == ["not started"] * 6
-    frames = (results.steps, results.validations, results.evaluations, results.bases, results.samples)
-    assert all(frame.empty for frame in frames)
-
-
 def test_a_metric_that_does_not_apply_is_missing(tmp_path):
-    write_results(tmp_path, EXPERIMENT)
-    steps = load_results(tmp_path).steps
+    steps = results_of(tmp_path).steps
     assert steps.loc[steps["method"] == "grpo", "teacher/entropy"].isna().all()
     assert steps.loc[steps["method"] == "sdpo", "teacher/entropy"].notna().all()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from synthetic import tiny_of, write_results
+from report_cases import results_of
+from synthetic import tiny_of
 
 from srpo.analysis.load import load_results
 from srpo.analysis.numbers import mixed_questions
@@ -13,8 +14,7 @@ from srpo.ground.layout import Layout
 
 def test_each_table_of_facts_has_its_own_test_file(tmp_path: Path) -> None:
     experiment = tiny_of(models=["miniature-large"], seeds=[1, 2])
-    write_results(tmp_path, experiment)
-    assert mixed_questions(load_results(tmp_path)) == {}
+    assert mixed_questions(results_of(tmp_path, experiment)) == {}
     for run in experiment.runs():
         origin = Layout(tmp_path).run_files(run).origin
         origin.write_text(origin.read_text().replace("ef" * 32, f"{run.seed}f" * 32))

@@ -3,10 +3,8 @@
 import dataclasses
 
 import pytest
-from report_cases import EXPERIMENT, MODEL, changed
-from synthetic import write_results
+from report_cases import MODEL, changed, results_of
 
-from srpo.analysis.load import load_results
 from srpo.analysis.tables.answers import sentences
 from srpo.analysis.write import make_table
 
@@ -14,8 +12,7 @@ from srpo.analysis.write import make_table
 @pytest.fixture
 def counted(tmp_path):
     """Of 512 answers of the untrained models 384 are cut and 64 right, of trained ones 16 are cut and 256 right."""
-    write_results(tmp_path, EXPERIMENT)
-    results = load_results(tmp_path)
+    results = results_of(tmp_path)
     assert {*results.bases["k"] * results.bases["questions"]} == {512}
     bases = results.bases.assign(right=64, wrong=32, unreadable=32, cut=384)
     evaluations = results.evaluations.assign(right=256, wrong=192, unreadable=48, cut=16)
@@ -53,7 +50,6 @@ def test_a_method_that_ends_below_its_untrained_model_is_a_sentence(counted):
 
 
 def test_without_counts_there_is_no_table(tmp_path):
-    write_results(tmp_path, EXPERIMENT)
-    results = load_results(tmp_path)
+    results = results_of(tmp_path)
     assert not make_table("answers", results).shown
     assert not [said for said in sentences(results) if "answers cut" in said]

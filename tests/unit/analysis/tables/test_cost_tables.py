@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from report_cases import EXPERIMENT, MODEL, cell
+from report_cases import EXPERIMENT, MODEL, cell, results_of
 from synthetic import write_results
 
 from srpo.analysis.figures import step_seconds
@@ -55,8 +55,7 @@ def test_the_cost_of_a_run_has_the_tokens_of_its_steps(tmp_path):
 def test_a_calibrated_clock_does_not_confirm_the_papers_step_times(tmp_path):
     """It counts them itself, so the seconds a step are the measured ones."""
     training = EXPERIMENT.training.model_copy(update={"clock": CalibratedClock(kind="calibrated")})
-    write_results(tmp_path, EXPERIMENT.model_copy(update={"training": training}))
-    frame = step_seconds.data(load_results(tmp_path))
+    frame = step_seconds.data(results_of(tmp_path, EXPERIMENT.model_copy(update={"training": training})))
     log = [read_events(path) for path in sorted(tmp_path.glob(f"runs/{MODEL}/*/srpo/seed1/steps.jsonl"))]
     means = []
     for events in map(list, log):

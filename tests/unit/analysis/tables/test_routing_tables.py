@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from report_cases import EXPERIMENT, MODEL, read
+from report_cases import MODEL, read, results_of
 from synthetic import tiny_of, write_results
 
 from srpo.analysis.load import load_results
@@ -56,9 +56,7 @@ def test_the_answer_of_a_task_is_shown_without_what_its_scorer_needs(finished):
 
 
 def test_table_6_prefers_srpo_and_takes_the_first_run_that_has_a_group(tmp_path):
-    names = ["srpo_without_weighting", "srpo"]
-    experiment = tiny_of(methods=names)
-    write_results(tmp_path, experiment)
+    write_results(tmp_path, tiny_of(methods=["srpo_without_weighting", "srpo"]))
     for expected in (("chemistry", "srpo"), ("physics", "srpo"), ("chemistry", "srpo_without_weighting")):
         frame = make_tables(load_results(tmp_path))["table6"].frame
         assert {*zip(frame["benchmark"], frame["method"], strict=True)} == {expected}
@@ -66,21 +64,17 @@ def test_table_6_prefers_srpo_and_takes_the_first_run_that_has_a_group(tmp_path)
 
 
 def test_table_6_is_empty_and_says_why(tmp_path):
-    write_results(tmp_path, EXPERIMENT, stop_at=3)
-    table = make_tables(load_results(tmp_path))["table6"]
+    table = make_tables(results_of(tmp_path, stop_at=3))["table6"]
     assert table.frame.empty
     assert "No group with rollouts in both branches is logged" in table.notes[0]
     assert list(table.frame.columns)[:4] == ["model", "benchmark", "method", "seed"]
-    experiment = tiny_of(methods=["sdpo"])
-    write_results(tmp_path / "sdpo", experiment)
-    table = make_tables(load_results(tmp_path / "sdpo"))["table6"]
+    table = make_tables(results_of(tmp_path / "sdpo", tiny_of(methods=["sdpo"])))["table6"]
     assert "No method of this experiment sends rollouts to both branches." in table.notes
 
 
 def test_model_text_cannot_leave_its_cell(tmp_path):
     attack = "a | b \\| c\n\n| ![x](http://x) <img src=x> \\input{x} $y$ % _z_ `d`\ud800\u202e"
-    write_results(tmp_path, EXPERIMENT, response=attack)
-    write_tables(load_results(tmp_path), tmp_path / "tables")
+    write_tables(results_of(tmp_path, response=attack), tmp_path / "tables")
     shown = (tmp_path / "tables/table6.md").read_text()
     escaped = r"a \| b \\\| c \| ![x\](http://x) \<img src=x> \\input{x} $y$ % \_z\_ \`d\`"
     lines = [line for line in shown.splitlines() if re.match(r"\| Rollout \d", line)]

@@ -7,8 +7,8 @@ import math
 
 import numpy as np
 import pytest
-from report_cases import EXPERIMENT, MODEL, cell, raw_maximum, read
-from synthetic import paper_experiment, tiny_experiment, tiny_of, write_results
+from report_cases import EXPERIMENT, MODEL, cell, raw_maximum, read, results_of
+from synthetic import paper_experiment, tiny_experiment, tiny_of
 
 from srpo.analysis.figures import step_seconds
 from srpo.analysis.load import load_results
@@ -64,20 +64,19 @@ def test_base_rows_are_the_base_evaluations(finished):
 
 
 def test_a_missing_run_leaves_its_cells_and_the_average_open(tmp_path):
-    write_results(tmp_path, EXPERIMENT, keep=lambda run: (run.benchmark, run.method) != ("physics", "srpo"))
-    write_tables(load_results(tmp_path), tmp_path / "tables")
+    results = results_of(tmp_path, keep=lambda run: (run.benchmark, run.method) != ("physics", "srpo"))
+    write_tables(results, tmp_path / "tables")
     rows = read(tmp_path / "tables/table1.csv")
     for benchmark, missing in (("chemistry", False), ("physics", True), ("average", True)):
         row = cell(rows, method="srpo", benchmark=benchmark, budget="10h")
         assert (row["in_training"] == "") is missing
         assert (row["resampled"] == "") is missing
     assert cell(rows, method="grpo", benchmark="average", budget="10h")["in_training"] != ""
-    assert {*step_seconds.data(load_results(tmp_path))["benchmarks"]} == {1}  # methods compare on what all of them have
+    assert {*step_seconds.data(results)["benchmarks"]} == {1}  # methods compare on what all of them have
 
 
 def test_a_budget_that_a_running_run_has_not_reached_is_open(tmp_path):
-    write_results(tmp_path, EXPERIMENT, stop_at=12)
-    write_tables(load_results(tmp_path), tmp_path / "tables")
+    write_tables(results_of(tmp_path, stop_at=12), tmp_path / "tables")
     rows = read(tmp_path / "tables/table1.csv")
     assert cell(rows, method="sdpo", benchmark="physics", budget="5h")["in_training"] != ""
     assert cell(rows, method="sdpo", benchmark="physics", budget="10h")["in_training"] == ""
@@ -85,8 +84,7 @@ def test_a_budget_that_a_running_run_has_not_reached_is_open(tmp_path):
 
 def test_seeds_are_averaged_and_counted(tmp_path):
     experiment = tiny_of(benchmarks=["miniature/physics"], seeds=[1, 2, 3])
-    write_results(tmp_path, experiment, keep=lambda run: run.seed < 3)
-    write_tables(load_results(tmp_path), tmp_path / "tables")
+    write_tables(results_of(tmp_path, experiment, keep=lambda run: run.seed < 3), tmp_path / "tables")
     row = cell(read(tmp_path / "tables/table1.csv"), method="srpo", benchmark="physics", budget="10h")
     expected = (raw_maximum(tmp_path, "physics", "srpo", 20) + raw_maximum(tmp_path, "physics", "srpo", 20, 2)) / 2
     assert (row["in_training"], row["in_training_seeds"]) == (f"{expected:.1f}", "2")
@@ -98,8 +96,7 @@ def test_averages_of_an_unfinished_report_are_over_the_same_base_models(tmp_path
     benchmarks = ["miniature/chemistry", "miniature/physics"]
     experiment = tiny_of(models=["miniature-large"], benchmarks=benchmarks, methods=["grpo", "srpo"], seeds=[1, 2, 3])
     missing = ("grpo", "physics", 3)
-    write_results(tmp_path, experiment, keep=lambda run: (run.method, run.benchmark, run.seed) != missing)
-    results = load_results(tmp_path)
+    results = results_of(tmp_path, experiment, keep=lambda run: (run.method, run.benchmark, run.seed) != missing)
     made, values = make_table("table1", results), results.of("miniature-large", "in_training")
     rows = made.frame.set_index(["method", "benchmark", "budget"])
     for method in ("grpo", "srpo"):
@@ -111,9 +108,7 @@ def test_averages_of_an_unfinished_report_are_over_the_same_base_models(tmp_path
 
 def test_ablations_are_averaged_and_compared(tmp_path):
     names = ["srpo", "srpo_without_weighting", "advantage_mix"]
-    experiment = tiny_of(methods=names)
-    write_results(tmp_path, experiment)
-    write_tables(load_results(tmp_path), tmp_path / "tables")
+    write_tables(results_of(tmp_path, tiny_of(methods=names)), tmp_path / "tables")
     scores = {m: sum(raw_maximum(tmp_path, b, m, 20) for b in ("chemistry", "physics")) / 2 for m in names}
     rows = read(tmp_path / "tables/table2.csv")
     for method, other in (("srpo_without_weighting", "srpo"), ("advantage_mix", "srpo_without_weighting")):
@@ -130,8 +125,7 @@ def test_an_ablation_on_one_benchmark_of_several_is_compared_there(tmp_path):
         {**block, "methods": ["srpo"]},
         {**block, "benchmarks": ["miniature/physics"], "methods": ["srpo_without_weighting"]},
     ]
-    write_results(tmp_path, load_experiment(tiny_experiment(matrix=matrix)))
-    write_tables(load_results(tmp_path), tmp_path / "tables")
+    write_tables(results_of(tmp_path, load_experiment(tiny_experiment(matrix=matrix))), tmp_path / "tables")
     rows = read(tmp_path / "tables/table2.csv")
     for method in ("srpo", "srpo_without_weighting"):
         row = cell(rows, method=method, benchmark="average", budget="10h")
@@ -145,9 +139,8 @@ def test_published_numbers_only_where_comparable(finished, tmp_path):
         assert "paper," not in text.splitlines()[0]
     assert "not comparable with the paper" in (finished / "tables/table1.md").read_text()
 
-    experiment = paper_experiment()
-    write_results(tmp_path, experiment)
-    write_tables(load_results(tmp_path, experiment), tmp_path / "tables")
+    results = results_of(tmp_path, paper_experiment())
+    write_tables(results, tmp_path / "tables")
     rows = read(tmp_path / "tables/table1.csv")
     assert cell(rows, method="srpo", benchmark="physics", budget="10h")["paper"] == "78.4"
     assert cell(rows, method="base", benchmark="chemistry")["paper"] == "41.1"
@@ -159,7 +152,7 @@ def test_published_numbers_only_where_comparable(finished, tmp_path):
         "question": "A question of physics: <b>larger</b> or smaller?",
         "answer": "larger",
     }
-    seconds = step_seconds.data(load_results(tmp_path, experiment)).to_dict("records")
+    seconds = step_seconds.data(results).to_dict("records")
     assert cell(seconds, method="grpo", budget="10h")["paper"] == 91.5
     text = (tmp_path / "tables/table1.md").read_text()
     assert "Published" in text
@@ -167,13 +160,12 @@ def test_published_numbers_only_where_comparable(finished, tmp_path):
 
 
 def test_published_averages_only_over_the_same_benchmarks(tmp_path):
-    experiment = paper_experiment(["chemistry", "physics"])
-    write_results(tmp_path, experiment)
-    write_tables(load_results(tmp_path, experiment), tmp_path / "tables")
+    results = results_of(tmp_path, paper_experiment(["chemistry", "physics"]))
+    write_tables(results, tmp_path / "tables")
     rows = read(tmp_path / "tables/table1.csv")
     assert cell(rows, method="grpo", benchmark="physics", budget="10h")["paper"] == "73.6"
     assert cell(rows, method="grpo", benchmark="average", budget="10h")["paper"] == ""
-    assert step_seconds.data(load_results(tmp_path, experiment))["paper"].isna().all()
+    assert step_seconds.data(results)["paper"].isna().all()
 
 
 def question_scores(root, benchmark, method, budget):
@@ -233,9 +225,7 @@ def test_the_selection_bias_is_the_difference_between_the_two_protocols(finished
 
 def test_intervals_are_over_seeds_and_questions(tmp_path):
     """The estimate has its oracles in test_contrasts.py; here, that a table gives it the right scores."""
-    experiment = tiny_of(benchmarks=["miniature/physics"], seeds=[1, 2, 3])
-    write_results(tmp_path, experiment)
-    write_tables(load_results(tmp_path), tmp_path / "tables")
+    write_tables(results_of(tmp_path, tiny_of(benchmarks=["miniature/physics"], seeds=[1, 2, 3])), tmp_path / "tables")
     row = cell(read(tmp_path / "tables/table1.csv"), method="srpo", benchmark="physics", budget="10h")
     best = []
     for seed in (1, 2, 3):
