@@ -294,7 +294,7 @@ def gap(
     settings: Settings = None,
     questions: Annotated[int, Option(metavar="N", min=8, help="of the train split, drawn at random")] = 48,
 ) -> None:
-    """Measure whether self-distillation would help: results/NAME/base/MODEL/BENCHMARK/gap.json.
+    """Measure whether a shown sibling helps: results/NAME/base/MODEL/BENCHMARK/gap.json.
 
     The command compares self-teacher and student on train questions, before any training.
     """

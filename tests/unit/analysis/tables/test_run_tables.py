@@ -16,7 +16,6 @@ from srpo.analysis.claims import Rule, load_claims
 from srpo.analysis.figures import learning_curves
 from srpo.analysis.figures.learning_curves import ALARM, clock_curves
 from srpo.analysis.load import load_results
-from srpo.analysis.results import MISSING
 from srpo.analysis.verdicts import findings
 from srpo.analysis.write import make_table
 from srpo.experiment.compose import load_experiment
@@ -182,20 +181,6 @@ def watched(tmp_path_factory):
                 event["metrics"]["response_length/mean"] = 80.0 if late else 40.0
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
     return load_results(root)
-
-
-def test_signals_are_counted_by_rule_and_method(watched):
-    table = make_table("watch", watched)
-    rows = dict(table.shown[0].rows)
-    methods = [head for head, _ in table.shown[0].columns[::2]]
-    assert methods == ["GRPO, 2 runs", "SDPO, 2 runs", "SRPO, 2 runs"]
-    assert rows["format"][2:4] == ["1", MISSING]
-    assert rows["length"][2:4] == [MISSING, "1"]
-    assert rows["format"][:2] == rows["format"][4:] == [MISSING, MISSING]
-    signals = table.frame[(table.frame["rule"] == "format") & (table.frame["method"] == "sdpo")]
-    assert signals[["benchmark", "step", "level", "value", "reference"]].to_numpy().tolist() == [
-        ["physics", 20, "alarm", 0.5, 1.0]
-    ]
 
 
 def test_signals_are_those_of_the_logs(watched):
