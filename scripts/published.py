@@ -235,13 +235,14 @@ def doses(name: str) -> str:
 def gap_or_dose(name: str) -> str:
     pairs = numbers_of.pairs(results_of(name))
     told, (by_gap, by_dose, count) = numbers_of.told(pairs), numbers_of.signs(pairs)
+    lowest, *others = (f"{of:+.2f}" for of in numbers_of.within(pairs))
     gained, above, up = numbers_of.followed(pairs, "better")
     lost, below, down = numbers_of.followed(pairs, "worse")
     return (
         f"{told.gap:.2f} for the gap and {told.dose:.2f} for the dose, a difference of {told.lead:+.2f} "
         f"[{told.low:+.2f}, {told.high:+.2f}]. SRPO minus GRPO has the gap's sign in {by_gap} of {count} pairs, and "
-        f"the sign of the mean at the pair's dose in {by_dose} pairs. Within one dose the correlation "
-        f"with the gap is {joined([f'{of:+.2f}' for of in numbers_of.within(pairs)])}, by rising dose.\n\n"
+        f"the sign of the mean at the pair's dose in {by_dose} pairs. Within the lowest dose the gap's "
+        f"correlation with SRPO minus GRPO is {lowest}, within the others {joined(others)}.\n\n"
         "| interval of the gap | pairs | SDPO minus untrained has this sign | SRPO minus GRPO has this sign |\n"
         "| --- | ---: | ---: | ---: |\n"
         f"| below 0 | {down} | {lost} | {below} |\n| above 0 | {up} | {gained} | {above} |"
