@@ -27,8 +27,7 @@ def import_transformers_without_scipy() -> None:
 
     It would import both, for models and metrics that nothing here uses. That takes a sixth of a run's start.
     """
-    hidden = {"scipy", "sklearn"} - sys.modules.keys()
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+    sys.modules.update(dict.fromkeys(hidden := {"scipy", "sklearn"} - sys.modules.keys()))  # type: ignore[arg-type]
     from transformers.utils import is_scipy_available, is_sklearn_available
 
     is_scipy_available(), is_sklearn_available()  # their answers are kept

@@ -199,7 +199,7 @@ class Mirror:
         name, identity = self.layout.folder.name, self.layout.tracking_id
         if not identity.exists():
             write_text(identity, f"{uuid.uuid4().hex}\n")
-        # the file beside the folder knows one folder of this name, also after the folder was deleted and made again
+        # of the file beside the folder the name is enough, also after the folder was deleted and made again
         self._id = identity.read_text().strip() if os.environ.get("MLFLOW_TRACKING_URI") else name
         found = client.get_experiment_by_name(name)
         self._experiment = found.experiment_id if found else client.create_experiment(name, self._artifacts(name))
