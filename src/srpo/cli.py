@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 
 from srpo import __version__
 from srpo.ground.errors import SrpoError
-from srpo.ground.imports import gc_paused, import_transformers_without_scipy
+from srpo.ground.imports import gc_paused
 from srpo.ground.repository import CONFIGS
 from srpo.training.interruption import Interrupted, job_end
 
@@ -232,7 +232,6 @@ def make_model(
     """Build or fetch a base model: results/NAME/models/MODEL/base.json, with the model beside it."""
     _, _, job = _job(file, settings, "model")
 
-    import_transformers_without_scipy()
     from srpo.starts import build_model, store_model
 
     if store:

@@ -580,14 +580,8 @@ NOT_PART_OF_IDENTITY = CHANGEABLE_ON_RESUME | {
 
 def identity_of(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The dotted keys of a dumped :class:`RunSpec` that determine the run's result, with their values."""
-    kept = {
-        part: {key: each for key, each in value.items() if key not in NOT_PART_OF_IDENTITY.get(part, ())}
-        if isinstance(value, Mapping)
-        else value
-        for part, value in spec.items()
-        if part != "experiment"
-    }
-    return flattened(kept)
+    ignored = {"experiment", *(f"{part}.{name}" for part, names in NOT_PART_OF_IDENTITY.items() for name in names)}
+    return {key: value for key, value in flattened(spec).items() if ".".join(key.split(".")[:2]) not in ignored}
 
 
 Changed = dict[str, tuple[Any, Any]]

@@ -25,7 +25,7 @@ def gc_paused() -> Iterator[None]:
 def import_transformers_without_scipy() -> None:
     """Import transformers so that it takes scipy and scikit-learn for missing packages, until this process ends.
 
-    It would import both, for models and metrics that nothing here uses. That takes a sixth of a run's start.
+    It would import both, for models and metrics that nothing here uses. That takes a seventh of a run's imports.
     """
     sys.modules.update(dict.fromkeys(hidden := {"scipy", "sklearn"} - sys.modules.keys()))  # type: ignore[arg-type]
     from transformers.utils import is_scipy_available, is_sklearn_available
@@ -36,9 +36,9 @@ def import_transformers_without_scipy() -> None:
 
 
 def is_installed(package: str) -> bool:
-    """Whether a package is installed, in whatever version; ``package`` may be pinned (``name==version``)."""
+    """Whether a package is installed, in whatever version."""
     try:
-        version(package.partition("==")[0])
+        version(package)
     except PackageNotFoundError:
         return False
     return True

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from srpo.experiment.config import GgufModel, HubModel, LocalModel, MiniatureModel, Model, WarmStart
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_json, write_json
-from srpo.ground.imports import gc_paused
+from srpo.ground.imports import gc_paused, import_transformers_without_scipy
 from srpo.ground.layout import model_description
 from srpo.ground.seeds import derive_seed
 from srpo.starts.resolve import (
@@ -69,6 +69,7 @@ def build_model(model: Model, output_dir: Path, train_splits: dict[str, Path]) -
 def _build_miniature(model: MiniatureModel, folder: Path, train_splits: dict[str, Path]) -> dict[str, Any]:
     # slow to import and not needed for a checkpoint that is only linked
     with gc_paused():
+        import_transformers_without_scipy()
         from srpo.starts import corpus as corpora
         from srpo.starts import make_tokenizer as tokenizers
         from srpo.starts.warm_start import new_model
@@ -112,6 +113,7 @@ def _convert_gguf(model: GgufModel, folder: Path, train_splits: dict[str, Path])
     """Write a GGUF file's model as safetensors in float32, after a warm start if there is one."""
     file = resolve_gguf(model)
     with gc_paused():
+        import_transformers_without_scipy()
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
         from transformers.utils.logging import disable_progress_bar
