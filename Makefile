@@ -118,10 +118,9 @@ test-trl: env ## run the tests of srpo.hosts.trl, with TRL in a folder that only
 		$(BIN)/python -m pytest tests/integration/test_trl.py $(PYTEST)
 
 # PYTHONPATH makes the stand-ins for CUDA packages visible to the server processes and Ray's workers.
-# Ray would give its workers the niceness 15, and on a busy machine a server would not start in time.
 test-sglang: $(SGLANG_STAMP) ## run the tests with SGLang itself, on a CPU; SGLANG_TESTS=FILE runs some of them
 	PYTHONPATH="$(abspath tests/real_sglang/site)$${PYTHONPATH:+:$$PYTHONPATH}" \
-		RAY_worker_niceness=0 $(SGLANG_VENV)/bin/python -m pytest $(SGLANG_TESTS) $(PYTEST)
+		$(SGLANG_VENV)/bin/python -m pytest $(SGLANG_TESTS) $(PYTEST)
 
 # The versions of the CUDA environment: torch and transformers of paper.txt; all others are the same in both.
 test-paper-versions: $(VERSIONS_STAMP) ## run the tests of policy, ranks, resume and cluster with torch and transformers of envs/paper.txt

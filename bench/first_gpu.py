@@ -481,6 +481,7 @@ def main() -> None:
             shutil.copytree(given.results, logs / "workflow", ignore=large, dirs_exist_ok=True)
         report["parts"][name] = found
         write_json(given.output, report)
+        shutil.make_archive(str(logs), "gztar", logs)  # one file to carry home
         print(f"{name}: {found.get('seconds', 0)} s; {_line(found)}", flush=True)
 
 

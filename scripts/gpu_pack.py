@@ -4,7 +4,7 @@
 
 The folder has the project, the packages of ``envs/paper.txt`` without what a torch image has and what these runs never
 load, flashinfer's kernels, compiled here, and SmolLM2-135M's splits and weights in bfloat16, as ``gpu-spelling`` starts
-with them. Beside it lies the same in pieces of at most 48 MiB, to carry one at a time.
+with them. Beside it lies the same in pieces of at most 32 MiB, to carry one at a time.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ COMPILER = ("flashinfer-python", "apache-tvm-ffi", "ninja", "einops", "nvidia-ml
 WEIGHTS, DATA = Path("models") / "smollm2-135m-spelling", Path("data") / "spell_short_backward"
 MODEL_FILE = Path("configs") / "models" / f"{WEIGHTS.name}.yaml"
 BENCHMARK_FILE = Path("configs") / "benchmarks" / "reasoning-gym" / f"{DATA.name}.yaml"
-PIECE = 48
+PIECE = 32
 """MiB of a piece, at most."""
 
 SCRIPT = """\

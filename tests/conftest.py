@@ -1,7 +1,5 @@
 """Settings of all tests."""
 
-import os
-
 import pytest
 import torch
 from hypothesis import settings
@@ -15,7 +13,6 @@ install_import_hook(
     "beartype.beartype",
 )
 
-os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's own 15 makes its tests wait for all others
 
 import srpo.policy  # noqa: E402, F401  before any import of verl, which picks its platform then
 

@@ -1,6 +1,9 @@
 """The GPUs of a machine that several runs share: a run holds its own until it ends."""
 
+import itertools
+import logging
 import os
+import random
 import tempfile
 import time
 from contextlib import ExitStack, suppress
@@ -24,14 +27,19 @@ def hold_gpus(count: int) -> None:
     names = [str(i) for i in range(len(gpu_memory()))] if assigned is None else assigned.split(",")
     if len(names) < count + (assigned is not None):
         return
-    groups = [names[i : i + count] for i in range(0, len(names) - count + 1, count)]
-    while True:
-        for group in groups:
-            with suppress(Timeout), ExitStack() as locks:
-                for name in group:
-                    path = Path(tempfile.gettempdir(), f"srpo-gpu-{name}.lock")
-                    locks.enter_context(FileLock(path, timeout=0, mode=0o666))  # another user's run opens it, too
+    for attempt in itertools.count():
+        with ExitStack() as locks:
+            held: list[str] = []
+            for name in names:
+                path = Path(tempfile.gettempdir(), f"srpo-gpu-{name}.lock")
+                if len(held) < count:
+                    with suppress(Timeout):
+                        locks.enter_context(FileLock(path, timeout=0, mode=0o666))  # another user's run opens it, too
+                        held.append(name)
+            if len(held) == count:
                 _held.enter_context(locks.pop_all())
-                os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(group)
+                os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(held)
                 return
-        time.sleep(2)
+        if attempt == 0:
+            logging.getLogger(__name__).warning("waiting for %d free GPUs; other runs hold the rest", count)
+        time.sleep(random.uniform(1, 3))  # two that wait do not try at once again and again

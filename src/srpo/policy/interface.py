@@ -32,6 +32,9 @@ class Policy(ABC):
     def sampling(self) -> AbstractContextManager[RolloutEngine]:
         """A rollout engine with the current weights, for the duration of the context."""
 
+    def warm_up(self) -> None:  # noqa: B027  nothing in one process
+        """Do what only the first request to a rollout engine takes, before the clock starts."""
+
     def compute_log_prob(self, batch: TensorDict) -> TensorDict:
         """The student's pass before the update (``pass_name`` "old_log_prob" of the engine)."""
         return self.worker.compute_log_prob(batch)

@@ -63,24 +63,29 @@ class Placement:
         execution: Execution,
     ) -> None:
         self._lengths, self._micro_batch_size, self._execution = lengths, micro_batch_size, execution
-        bundles = self.bundles(mini_batches, prompts)
+        # whole groups are too few to balance: a rank gets four bundles of a mini-batch or more
+        most = max(map(len, mini_batches), default=0) // (4 * execution.ranks)
+        bundles = self._bundled(mini_batches, prompts, max(1, most))
         of_teacher = {bundle for bundle in chain(*bundles) if any(rollout in uses_teacher for rollout in bundle)}
         ranks = assign_ranks(bundles, self._tokens(bundles, prompts), execution.ranks, of_teacher)
         self._rank = {rollout: rank for bundle, rank in ranks.items() for rollout in bundle}
 
     def order(self, mini_batches: Sequence[Sequence[int]], prompts: Prompts) -> RowOrder[Bundle]:
         """The rows of a pass over these mini-batches. The prompts are the pass's own: the teacher has others."""
-        count = self._execution.ranks
-        shares = [[r for r in batch if self._rank[r] == rank] for batch in mini_batches for rank in range(count)]
-        bundles = self.bundles(shares, prompts)
+        count, bundles = self._execution.ranks, self.bundles(mini_batches, prompts)
         by_batch = [bundles[i : i + count] for i in range(0, len(bundles), count)]
         rows = max(1, self._micro_batch_size // max(map(len, chain(*bundles))))
         return order_rows(by_batch, self._tokens(bundles, prompts), rows, self._execution.max_tokens_per_rank)
 
     def bundles(self, mini_batches: Sequence[Sequence[int]], prompts: Prompts) -> list[list[Bundle]]:
-        """The rows of each mini-batch."""
-        most = self._micro_batch_size if self._execution.shares_prompts else 1
-        return bundle_rollouts(mini_batches, prompts, self._lengths, most, self._execution.max_tokens_per_rank)
+        """The rows of each mini-batch, rank by rank."""
+        ranks = range(self._execution.ranks)
+        shares = [[r for r in batch if self._rank[r] == rank] for batch in mini_batches for rank in ranks]
+        return self._bundled(shares, prompts, self._micro_batch_size)
+
+    def _bundled(self, rollouts: Sequence[Sequence[int]], prompts: Prompts, most: int) -> list[list[Bundle]]:
+        most = min(most, self._micro_batch_size) if self._execution.shares_prompts else 1
+        return bundle_rollouts(rollouts, prompts, self._lengths, most, self._execution.max_tokens_per_rank)
 
     def _tokens(self, bundles: Sequence[Sequence[Bundle]], prompts: Prompts) -> dict[Bundle, int]:
         """Tokens of each row, its prompt once."""
@@ -133,14 +138,17 @@ def assign_ranks(
         uses_teacher: rows in the teacher's pass. They are balanced by themselves, because it has no others.
     """
     result: dict[Row, int] = {}
+    overall = [0] * ranks
     for rows in mini_batches:
         total = [0] * ranks
         for chosen in ([r for r in rows if r in uses_teacher], [r for r in rows if r not in uses_teacher]):
             shares = [[chosen[i] for i in share] for share in _balanced([tokens[row] for row in chosen], ranks)]
             # the heaviest share goes to the rank that has the fewest tokens so far
             shares.sort(key=lambda share: sum(tokens[row] for row in share), reverse=True)
-            for rank, share in zip(sorted(range(ranks), key=total.__getitem__), shares, strict=True):
+            by_load = sorted(range(ranks), key=lambda rank: (total[rank], overall[rank]))
+            for rank, share in zip(by_load, shares, strict=True):
                 total[rank] += sum(tokens[row] for row in share)
+                overall[rank] += sum(tokens[row] for row in share)
                 result |= dict.fromkeys(share, rank)
     return result
 

@@ -22,6 +22,7 @@ from srpo.policy.verl_config import compose_verl_config
 from srpo.policy.verl_private import check_version, workers_only
 from srpo.policy.worker import SRPOWorker
 from srpo.rollout.checkpoint import end_tokens
+from srpo.rollout.interface import SamplingParams
 from srpo.rollout.sglang_protocol import ENVIRONMENT, vocabulary_size, with_programs
 
 
@@ -46,6 +47,11 @@ class RayPolicy(Policy, workers_only(PPOTrainerSync, SRPOWorker)):  # type: igno
         self._sglang: list[str] = [] if embedded else addresses
         ends = end_tokens(model, self.tokenizer)
         self._rollout = ServerRollout(self.get_llm_client(), ends, vocabulary_size(model), servers)
+
+    def warm_up(self) -> None:
+        """A few requests to each server: at the first SGLang compiles kernels, for 20 to 30 s on an H100."""
+        with self.sampling() as engine:
+            engine.generate([[0]], SamplingParams(1.0, 2), [[*range(8 * self.config.trainer.n_gpus_per_node)]])
 
     @contextmanager
     def sampling(self) -> Iterator[ServerRollout]:
@@ -72,6 +78,8 @@ def start(spec: RunSpec, model: Path) -> Iterator[RayPolicy]:
     ranks, on_cpu = spec.execution.ranks, config.trainer.device == "cpu"
     runtime_env = get_ppo_ray_runtime_env(config)
     runtime_env["env_vars"] |= loader_path() | ENVIRONMENT | with_programs(os.environ)
+    # Ray's 15 lets a server wait for all others on a busy machine
+    os.environ.setdefault("RAY_worker_niceness", "0")
     with _signals_for_this_process_only():
         ray.init(
             address="local",  # a new cluster, even if RAY_ADDRESS names another one

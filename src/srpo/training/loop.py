@@ -82,6 +82,7 @@ class Run:
     def train(self, interruption: Interruption) -> None:
         """Take steps from the newest checkpoint to the last budget; validate and save when it is due."""
         self.resume()
+        self.policy.warm_up()
         with tqdm(total=round(self.horizon, 2), unit="s", desc=self.spec.id.path, disable=None) as progress:
             while True:
                 progress.update(min(self.clock, self.horizon) - progress.n)

@@ -120,15 +120,17 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
             f"{run_folder}: {last['step']} steps are there, but no {files.origin.name}; delete the folder to start over"
         )
     if last and before and (found := _differences(before, origin)) and not _prolongs(before, origin, found):
-        if not files.finished.exists():
+        others = {key: value for key, value in found.items() if not key.startswith("packages.")}
+        if files.finished.exists() and not others:
+            return
+        # a run that would only go on is never deleted
+        if not files.finished.exists() or _prolongs(before, origin, others):
             raise SrpoError(
                 f"{run_folder}: {last['step']} steps were trained with other settings: {listed(found)}; "
                 "restore them, or delete the folder to start over"
             )
-        if all(key.startswith("packages.") for key in found):
-            return
         _set_aside(files, found)
-    elif last and before and files.finished.exists() and (edited := _edited(before, origin)):
+    elif last and before and not found and files.finished.exists() and (edited := _edited(before, origin)):
         _set_aside(files, edited)
     if before and _differences(before, origin):
         files.finished.unlink(missing_ok=True)  # with a longer budget the run is no longer finished

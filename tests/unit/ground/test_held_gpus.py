@@ -31,21 +31,21 @@ def seen_by(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def test_no_two_processes_hold_a_card_and_a_killed_one_frees_it(
+def test_no_two_processes_hold_a_card_and_a_killed_process_frees_its_cards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    first, second = holder(1), holder(1)
-    one = {seen_by(first): first, seen_by(second): second}
-    third = holder(2)
-    assert (sorted(one), seen_by(third)) == (["0", "1"], "2,3")
-    waiting = holder(1)
+    holders = []
+    for count, cards in ((1, "0"), (2, "1,2"), (1, "3")):
+        holders.append(holder(count))
+        assert seen_by(holders[-1]) == cards
+    waiting = holder(2)
     with pytest.raises(subprocess.TimeoutExpired):
         waiting.wait(1.5)
-    one.pop("1").kill()
-    assert seen_by(waiting) == "1"
-    for process in (*one.values(), third, waiting):
+    holders.pop(1).kill()
+    assert seen_by(waiting) == "1,2"
+    for process in (*holders, waiting):
         process.communicate("\n")
 
 

@@ -202,3 +202,18 @@ def test_a_rollout_has_one_rank_in_every_pass_whatever_its_prompt(ranks, remove_
         assert all(len(row) == 1 for row in order.rows if row) or not remove_padding
     shares = [sum(seen[i] == rank for i in of_teacher) for rank in range(ranks)]
     assert ranks == 1 or max(shares) < len(of_teacher)
+
+
+def test_ranks_with_one_question_each_have_nearly_equal_loads():
+    """GRPO's mini-batch of the paper: 8 questions of 8 rollouts on 8 ranks; four of them make a batch."""
+    lengths = torch.empty(256).log_normal_(6.7, 0.5, generator=torch.Generator().manual_seed(0)).long().tolist()
+    prompts = [torch.full((350,), i // 8) for i in range(256)]
+    batches = [[*range(start, start + 64)] for start in range(0, 256, 64)]
+    execution = Execution(driver="ray", ranks=8, max_tokens_per_rank=20_480)
+    placement = Placement(batches, prompts, lengths, [], 64, execution)
+    for chosen in (*([batch] for batch in batches), [[*range(256)]]):
+        loads = [0] * 8
+        order = placement.order(chosen, prompts)
+        for place, row in enumerate(order.rows):
+            loads[8 * place // len(order.rows)] += 350 + sum(lengths[i] for i in row) if row else 0
+        assert max(loads) < 1.1 * sum(loads) / 8

@@ -79,6 +79,9 @@ def test_a_finished_run_is_not_trained_again_for_other_packages(tmp_path):
     prepare_run_folder(tmp_path, origin(packages="2.14"))
     assert content(tmp_path) == before
     assert yaml.safe_load((tmp_path / "run.yaml").read_text()) == origin()
+    with pytest.raises(SrpoError, match="packages.torch"):  # nor goes on with other packages
+        prepare_run_folder(tmp_path, origin(packages="2.14", budgets=(10, 20, 40)))
+    assert content(tmp_path) == before
 
 
 def test_steps_without_an_origin_are_not_continued(tmp_path):
@@ -204,12 +207,18 @@ def test_keys_of_other_versions(before: dict, now: dict, said: str | None, tmp_p
     assert RunFiles(tmp_path).finished.exists() is (said is None)
 
 
-@pytest.mark.parametrize("clock", [20, 10], ids=["finished", "not-finished"])
-def test_a_finished_run_is_trained_again_if_srpos_own_code_has_changed(tmp_path: Path, clock: float) -> None:
-    """One in progress goes on."""
+@pytest.mark.parametrize(
+    ("clock", "budgets", "stays"),
+    [(20, (10, 20), False), (10, (10, 20), True), (20, (10, 20, 40), True)],
+    ids=["finished", "not-finished", "prolonged"],
+)
+def test_a_finished_run_is_trained_again_if_srpos_own_code_has_changed(
+    tmp_path: Path, clock: float, budgets: tuple[int, ...], stays: bool
+) -> None:
+    """A run in progress goes on, and a finished run goes on to a longer budget."""
     trained(tmp_path, 4, clock)
-    for source, kept in (("a", True), ("b", clock < 20)):
-        now = origin()
+    for source, kept, until in (("a", True, (10, 20)), ("b", stays, budgets)):
+        now = origin(budgets=until)
         now["provenance"]["source"] = source
         prepare_run_folder(tmp_path, now)
         assert RunFiles(tmp_path).steps.exists() is kept
