@@ -262,7 +262,7 @@ def _load_named(
         raise SrpoError(f"{where}: {kind[:-1]} {name!r}: give another name, of letters, digits, points and hyphens")
     own_file = name.endswith(".yaml")  # anywhere; all others are in configs
     path = Path(name).expanduser() if own_file else _file_of(kind, name, config_root)
-    content = {"name": short_name(name)} | read_mapping(path)
+    content = read_mapping(path) | {"name": short_name(name)}
 
     def read(parent: str) -> dict[str, Any]:
         return _load_named(kind, parent, config_root, str(path), changed)

@@ -72,16 +72,12 @@ class Placement:
 
     def order(self, mini_batches: Sequence[Sequence[int]], prompts: Prompts) -> RowOrder[Bundle]:
         """The rows of a pass over these mini-batches. The prompts are the pass's own: the teacher has others."""
-        count, bundles = self._execution.ranks, self.bundles(mini_batches, prompts)
+        count = self._execution.ranks
+        shares = [[r for r in batch if self._rank[r] == rank] for batch in mini_batches for rank in range(count)]
+        bundles = self._bundled(shares, prompts, self._micro_batch_size)
         by_batch = [bundles[i : i + count] for i in range(0, len(bundles), count)]
         rows = max(1, self._micro_batch_size // max(map(len, chain(*bundles))))
         return order_rows(by_batch, self._tokens(bundles, prompts), rows, self._execution.max_tokens_per_rank)
-
-    def bundles(self, mini_batches: Sequence[Sequence[int]], prompts: Prompts) -> list[list[Bundle]]:
-        """The rows of each mini-batch, rank by rank."""
-        ranks = range(self._execution.ranks)
-        shares = [[r for r in batch if self._rank[r] == rank] for batch in mini_batches for rank in ranks]
-        return self._bundled(shares, prompts, self._micro_batch_size)
 
     def _bundled(self, rollouts: Sequence[Sequence[int]], prompts: Prompts, most: int) -> list[list[Bundle]]:
         most = min(most, self._micro_batch_size) if self._execution.shares_prompts else 1

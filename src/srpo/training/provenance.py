@@ -134,7 +134,8 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
         _set_aside(files, edited)
     if before and _differences(before, origin):
         files.finished.unlink(missing_ok=True)  # with a longer budget the run is no longer finished
-    write_text(files.origin, yaml.safe_dump(origin, sort_keys=False))
+    if not files.finished.exists():  # a finished run keeps what it was trained with
+        write_text(files.origin, yaml.safe_dump(origin, sort_keys=False))
 
 
 def checked_experiment(layout: Layout) -> Experiment:
@@ -216,6 +217,6 @@ def _set_aside(files: RunFiles, changed: Changed) -> None:
     folder.mkdir(parents=True)
     # in this order: if this is killed before the steps are moved, the run still counts as finished and is moved again
     shutil.copy2(files.origin, folder / files.origin.name)
-    for path in (*reversed(files.logs), files.finished):
+    for path in (*reversed(files.logs), files.summary, files.evaluation, files.samples, files.finished):
         if path.exists():
             path.rename(folder / path.name)

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Mapping
+from itertools import chain
 
 import torch
 from tensordict import TensorDict
@@ -18,7 +19,7 @@ from srpo.experiment.config import RunSpec
 from srpo.ground.seeds import derive_seed
 from srpo.policy.batches import Entries, kept_entry, pack_targets, rollouts_of, sequence_batch
 from srpo.policy.interface import Policy, gradient_norm, update_metrics
-from srpo.policy.placement import Bundle, Placement, Prompts, RowOrder
+from srpo.policy.placement import Bundle, Placement, Prompts, RowOrder, bundle_rollouts
 from srpo.questions.prompts import response_texts, student_prompts, teacher_prompt_ids
 from srpo.questions.rewards import compute_reward, find_reward, in_format
 from srpo.questions.splits import Question
@@ -262,9 +263,10 @@ class Step:
         return sequence_batch(order, prompts, batch.rollouts.responses, entries, **options), order
 
     def _count(self, phase: str, batch: Batch, batches: list[list[int]], prompts: Prompts, times: int = 1) -> None:
-        """Count tokens and FLOPs of a pass; a shared prompt counts once."""
+        """Count tokens and FLOPs of a pass; a shared prompt counts once, however settings of memory cut a batch."""
         tokens, flops = 0, 0.0
-        for bundle in (bundle for own in batch.placement.bundles(batches, prompts) for bundle in own):
+        most = len(batch.rollouts) if self.spec.execution.shares_prompts else 1
+        for bundle in chain(*bundle_rollouts(batches, prompts, [0] * len(batch.rollouts), most)):
             prompt, lengths = prompts[bundle[0]].numel(), list(batch.lengths(bundle).values())
             tokens += prompt + sum(lengths)
             flops += self.cost.forward_flops([prompt]) + self.cost.decode_flops([prompt] * len(lengths), lengths)
