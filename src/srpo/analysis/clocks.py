@@ -87,7 +87,7 @@ def _end_scores(results: Results, model: str, methods: list[str], clock: str) ->
     """
     found: dict[tuple[str, str, str], dict[int, np.ndarray]] = {}
     for benchmark in results.experiment.benchmarks:
-        runs = [run for run in results.counted if run[:2] == (model, benchmark) and run[2] in methods]
+        runs = [run for run in results.run_rows if run[:2] == (model, benchmark) and run[2] in methods]
         runs = [run for run in runs if results.reached(run, math.inf)]  # a run that continues would move the budget
         counted = {run: recounted(results.step_logs[run], clock) for run in runs if run in results.step_logs}
         counted = {run: times for run, times in counted.items() if len(times)}

@@ -25,7 +25,7 @@ first (``early``) or last (``late``) tenth of a finished run's steps, or over ``
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast
 
@@ -48,7 +48,6 @@ ENDS = ["below", "dropped", "collapsed", "clear"]
 def with_numbers(results: Results) -> Results:
     """``results`` with their numbers, from their frames."""
     logs = _step_logs(results.steps)
-    results = replace(results, repeated=repeated_runs(results, logs))
     numbers: dict[tuple[str, str], dict[tuple[str, str, str], dict[int, np.ndarray]]] = {}
     evaluated = results.evaluations.set_index([*RUN_KEY, "budget"])["question_scores"].to_dict()
     lacking = False
@@ -57,7 +56,7 @@ def with_numbers(results: Results) -> Results:
         for score in ("in_training", "resampled", "cross_fitted", "end"):
             of = numbers.setdefault((base["model"], score), {}).setdefault((base["benchmark"], BASE, BASE), {})
             of[base["seed"]] = 100 * base["question_scores"]
-    for run in results.counted:
+    for run in results.run_rows:
         model, benchmark, method, seed = run
         for budget in results.budget_seconds:
             found = _scores(results, run, budget, evaluated.get((*run, budget)))
@@ -163,7 +162,7 @@ def run_ends(results: Results) -> pd.DataFrame:
     """
     last = list(results.budget_seconds)[-1]
     rows: list[tuple] = []
-    for run in results.counted:
+    for run in results.run_rows:
         model, benchmark, method, seed = run
         paired = results.experiment.draws_per_seed(model)
         end = results.of(model, "end").get((benchmark, method, last), {}).get(seed)
@@ -211,21 +210,3 @@ def mixed_questions(results: Results) -> dict[str, str]:
         if len(there) > 1
     }
     return {name: found[name] for name in results.experiment.benchmarks if name in found}
-
-
-def repeated_runs(results: Results, logs: Mapping[RunKey, Mapping[str, np.ndarray]]) -> dict[RunKey, int]:
-    """Runs with the same logs as an earlier seed of the same arm, and that seed.
-
-    They are one run under several seeds, and count once: their agreement says nothing about other runs.
-    """
-    measured = "reward/", "loss/", "response_length/", "actor/"
-    found: dict[RunKey, int] = {}
-    first: dict[tuple, int] = {}
-    for key in results.run_rows:
-        if key in logs and key in results.validation_logs:
-            *arm, seed = key
-            scores = np.concatenate([*results.validation_logs[key]["question_scores"]])
-            same = [of.tobytes() for name, of in logs[key].items() if name == "step" or name.startswith(measured)]
-            if (earlier := first.setdefault((*arm, *same, scores.tobytes()), seed)) != seed:
-                found[key] = earlier
-    return found

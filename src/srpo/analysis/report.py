@@ -198,8 +198,6 @@ def remarks(results: Results) -> list[str]:
     for name, about in results.statistics.items():
         if copies := about.get("test_copies"):
             found.append(f"{results.benchmark_title(name)}: {copies} test questions are copies, intervals too narrow.")
-    for key, seed in results.repeated.items():
-        found.append(f"{results.run_title(*key)} has the logs of seed {seed} and is not counted.")
     last = max(results.budget_seconds.values())
     for run in records(results.runs[results.runs["clock"] < last]):
         if run["stopped_by"] in ("alarm", "max_steps"):

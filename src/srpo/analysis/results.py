@@ -63,7 +63,6 @@ class Results:
         run_ends: how each finished run ended, see :func:`~srpo.analysis.numbers.run_ends`.
         deciding: the score of comparisons and verdicts: ``cross_fitted``, unless a run has too few questions for it.
         incomparable: benchmarks whose runs have different test questions, each with what differs.
-        repeated: runs with the logs of an earlier seed of their arm, and that seed; they do not count.
     """
 
     root: Path
@@ -87,13 +86,12 @@ class Results:
     run_ends: pd.DataFrame = field(default_factory=pd.DataFrame)
     deciding: Literal["cross_fitted", "in_training"] = "cross_fitted"
     incomparable: dict[str, str] = field(default_factory=dict)
-    repeated: dict[RunKey, int] = field(default_factory=dict)
 
     # ------------------------------------------------------------ frames
 
     @property
     def scores(self) -> pd.DataFrame:
-        """One row per run that counts, time and test question. Question n of a toy's two seeds may have two answers.
+        """One row per run, time and test question. Question n of a toy's two seeds may have two answers.
 
         Columns: those of :data:`RUN_KEY`; ``measured`` (``validation`` in training; ``evaluation`` of the checkpoint
         that a ``budget`` selects, and of the untrained model, method ``base``); ``step``; ``clock`` (seconds);
@@ -103,7 +101,6 @@ class Results:
         """
         frames = {"validation": (self.validations,), "evaluation": (self.evaluations, self.bases)}
         rows = pd.concat([f.assign(measured=name) for name, several in frames.items() for f in several])
-        rows = rows[~pd.MultiIndex.from_frame(rows[RUN_KEY]).isin(self.repeated)]
         shares = {name: rows[name] / rows["k"] / rows["questions"] for name in _NOT_RIGHT if name in rows}
         questions = rows["question_scores"].map(lambda scores: range(len(scores)))
         columns = [*RUN_KEY, "measured", "budget", "step", "clock", "question", "right", *_NOT_RIGHT]
@@ -131,11 +128,6 @@ class Results:
     def run_rows(self) -> dict[RunKey, dict[str, Any]]:
         """The row of each run of the matrix."""
         return cast(dict[RunKey, dict[str, Any]], self.runs.set_index(RUN_KEY).to_dict("index"))
-
-    @property
-    def counted(self) -> list[RunKey]:
-        """The runs that count."""
-        return [run for run in self.run_rows if run not in self.repeated]
 
     def reached(self, run: RunKey, seconds: float) -> bool:
         """Whether a run has finished or its clock has reached a time: what it has until then stays as it is."""

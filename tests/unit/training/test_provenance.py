@@ -80,7 +80,7 @@ def test_a_finished_run_is_not_trained_again_for_other_packages(tmp_path):
     prepare_run_folder(tmp_path, origin(packages="2.14"))
     assert content(tmp_path) == before
     assert yaml.safe_load((tmp_path / "run.yaml").read_text()) == origin()
-    with pytest.raises(SrpoError, match="packages.torch"):  # nor goes on with other packages
+    with pytest.raises(SrpoError, match=r"packages\.torch"):  # nor goes on with other packages
         prepare_run_folder(tmp_path, origin(packages="2.14", budgets=(10, 20, 40)))
     assert content(tmp_path) == before
 
@@ -216,7 +216,6 @@ def test_keys_of_other_versions(before: dict, now: dict, said: str | None, tmp_p
 def test_a_finished_run_is_trained_again_if_srpos_own_code_has_changed(
     tmp_path: Path, clock: float, budgets: tuple[int, ...], stays: bool
 ) -> None:
-    """A run in progress goes on, and a finished run goes on to a longer budget."""
     trained(tmp_path, 4, clock)
     before, now = origin(), origin(budgets=budgets)
     before["provenance"]["source"], now["provenance"]["source"] = "a", "b"

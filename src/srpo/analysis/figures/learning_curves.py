@@ -33,7 +33,7 @@ def data(results: Results) -> pd.DataFrame:
     frame, marks = clock_curves(results, methods), []
     alarms = results.signals[results.signals["level"] == "alarm"].sort_values("step", kind="stable")
     for run, signals in by_run(alarms).items():
-        if run[2] not in methods or run not in results.validation_logs or run in results.repeated:
+        if run[2] not in methods or run not in results.validation_logs:
             continue
         first, log = signals.iloc[0], results.validation_logs[run]
         before = log[log["step"] <= first["step"]]

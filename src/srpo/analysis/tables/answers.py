@@ -37,7 +37,6 @@ def shares(results: Results) -> pd.DataFrame:
     """
     *_, last = results.budget_seconds
     trained = results.evaluations[results.evaluations["budget"] == last]
-    trained = trained.merge(pd.DataFrame(results.counted, columns=RUN_KEY), on=RUN_KEY)
     rows = pd.concat([results.bases, trained]).reindex(columns=[*RUN_KEY, "k", "questions", *PARTS])
     rows[[*PARTS]] = rows[[*PARTS]].astype(float).mul(100 / (rows["k"] * rows["questions"]), axis=0)
     arms = rows.dropna().groupby(["model", "benchmark", "method"], sort=False)

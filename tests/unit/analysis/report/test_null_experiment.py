@@ -1,6 +1,5 @@
 """Verdicts that survive a sceptic: no claim from chance, one seed, an exact zero, or a number counted twice."""
 
-import shutil
 from dataclasses import replace
 
 import null_experiment
@@ -11,13 +10,11 @@ from scipy import stats
 
 from srpo.analysis.claims import Claim, load_claims
 from srpo.analysis.figures import our_differences
-from srpo.analysis.load import load_results
 from srpo.analysis.numbers import with_numbers
 from srpo.analysis.report import remarks, write_report
 from srpo.analysis.statistics.deciding import holm
 from srpo.analysis.verdicts import UNTESTED, findings
 from srpo.analysis.write import make_table
-from srpo.ground.files import read_json, write_json
 
 FAMILY = [claim for claim in load_claims() if claim.primary]
 PRIMARY = [c.id for c in FAMILY if {method for _, method, _ in c.quantity.terms} <= {*null_experiment.METHODS}]
@@ -253,20 +250,3 @@ def test_runs_that_ended_at_an_alarm_make_later_budgets_untestable(same):
         assert "alarm" in found[name].outcomes[0].reason
     for name in ("srpo_over_sdpo_middle", "srpo_over_grpo_last", "sdpo_early_lead"):
         assert found[name].verdict not in UNTESTED
-
-
-def test_seeds_with_the_same_logs_are_one_run_and_are_named(tmp_path):
-    made = null_experiment.write(tmp_path, Null(gain=(("srpo", 12.0),)))
-    for run in made.runs():
-        if run.method == "srpo" and run.seed > 1:
-            first = run.model_copy(update={"seed": 1})
-            copy = shutil.copytree(tmp_path / "runs" / first.path, tmp_path / "runs" / run.path, dirs_exist_ok=True)
-            for path in copy.glob("*.json"):  # these name their run, the logs do not
-                write_json(path, read_json(path) | {"run": run.model_dump()})
-    results = load_results(tmp_path)
-    found = verdicts(results)
-    assert found["srpo_over_grpo_last"] == "one seed"
-    assert found["grpo_overtakes_sdpo"] not in ("one seed", "not tested")
-    said = [remark for remark in remarks(results) if "has the logs of seed 1" in remark]
-    assert len(said) == 10
-    assert said[0].startswith("Qwen3-8B · ")
