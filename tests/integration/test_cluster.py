@@ -134,7 +134,7 @@ def test_a_run_goes_on_without_a_server_that_dies(alone, tmp_path, monkeypatch, 
     monkeypatch.setattr(ServerRollout, "_generate", generate_and_kill)
     loop.train(spec, layout)
     assert "rollout servers failed after step 3, starting new ones (generating: ActorDiedError" in caplog.text
-    assert batches == [0, 1, 2, 2, 3, 3, 4]  # the second 2 and the 4 are validations; step 4 twice: no step taken twice
+    assert batches == [0, 0, 1, 2, 2, 3, 3, 3, 4]  # of warm-ups, validations, and steps: step 4 twice, none taken twice
     assert_same_run(layout.run(spec.id), alone, exactly=False)
 
 
