@@ -109,8 +109,8 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
 
     A run continues with the same origin, with other memory settings, with a longer budget, and with another
     ``training.stop_on``. A finished run is kept if only packages differ. If settings, data, base model or srpo's own
-    code differ, its logs move to ``superseded/`` and its checkpoints are deleted: ``snakemake --forcerun`` after a
-    change of the code trains it again.
+    code differ, its logs and its evaluation move to ``superseded/`` and its checkpoints are deleted: ``snakemake
+    --forcerun`` after a change of the code trains it again. What only goes on to a longer budget is never deleted.
     """
     files = RunFiles(run_folder)
     before = read_mapping(files.origin) if files.origin.exists() else None
@@ -123,7 +123,6 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
         others = {key: value for key, value in found.items() if not key.startswith("packages.")}
         if files.finished.exists() and not others:
             return
-        # a run that would only go on is never deleted
         if not files.finished.exists() or _prolongs(before, origin, others):
             raise SrpoError(
                 f"{run_folder}: {last['step']} steps were trained with other settings: {listed(found)}; "
@@ -134,7 +133,7 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
         _set_aside(files, edited)
     if before and _differences(before, origin):
         files.finished.unlink(missing_ok=True)  # with a longer budget the run is no longer finished
-    if not files.finished.exists():  # a finished run keeps what it was trained with
+    if not (last and files.finished.exists()):  # a finished run keeps what it was trained with
         write_text(files.origin, yaml.safe_dump(origin, sort_keys=False))
 
 
@@ -217,6 +216,6 @@ def _set_aside(files: RunFiles, changed: Changed) -> None:
     folder.mkdir(parents=True)
     # in this order: if this is killed before the steps are moved, the run still counts as finished and is moved again
     shutil.copy2(files.origin, folder / files.origin.name)
-    for path in (*reversed(files.logs), files.summary, files.evaluation, files.samples, files.finished):
+    for path in (files.evaluation, files.samples, files.summary, *reversed(files.logs), files.finished):
         if path.exists():
             path.rename(folder / path.name)

@@ -73,7 +73,7 @@ def test_the_files_are_read_when_the_experiment_is_composed(folder: Path):
     assert (found.questions("train"), found.questions("test")) == (40, 6)
     assert found.train_file == folder / "data" / "train.jsonl"
     assert found.contents["test"].sha256 == hashlib.sha256(TEST.encode()).hexdigest()
-    assert sums(train_file=str(folder / "data" / "train.jsonl"), test_file="../data/t.jsonl") == found
+    assert sums(name="copied", train_file=str(folder / "data/train.jsonl"), test_file="../data/t.jsonl") == found
 
 
 def test_a_model_and_a_method_may_lie_anywhere(folder: Path):

@@ -169,7 +169,7 @@ def test_no_gradient_goes_through_the_teacher(start):
 def test_what_the_modelled_clock_counts_is_the_sum_of_the_lengths(start, monkeypatch):
     """By hand: a prompt once per question, or per prompt of the teacher; an update is three forward passes."""
     monkeypatch.setattr("srpo.training.step.compute_reward", hash_reward)
-    run = start({}, mini_batch_questions=2, micro_batch_size=16)
+    run = start({}, mini_batch_questions=2, micro_batch_size=2)  # memory settings do not count
     step, rates = run.step, {"decode_flops_per_second": 1e6, "dense_flops_per_second": 1e7}
     rollouts = step.generate(run.train_questions[:4])
     batch = step.route(run.train_questions[:4], rollouts)

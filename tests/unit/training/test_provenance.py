@@ -25,6 +25,7 @@ pytestmark = pytest.mark.fault
 
 TRAINING = {"max_steps": 4, "micro_batch_size": 64, "stop_on": None}
 EXECUTION = {"ranks": 8, "rollout_memory_fraction": 0.6}
+MADE = ["finished", "summary.json", "evaluation.json", "samples.jsonl"]
 
 
 def origin(
@@ -44,7 +45,8 @@ def trained(folder: Path, step: int, clock: float) -> None:
     for log in RunFiles(folder).logs:
         append_event(log, {"step": step, "clock": clock})
     if clock >= 20:
-        (folder / "finished").touch()
+        for name in MADE:
+            (folder / name).touch()
 
 
 @pytest.mark.parametrize(
@@ -68,8 +70,7 @@ def test_what_leaves_the_result_alone_or_prolongs_it_lets_a_run_go_on(change, cl
     before = content(tmp_path), (tmp_path / "steps.jsonl").read_bytes()
     prepare_run_folder(tmp_path, origin(**change))
     assert (content(tmp_path), (tmp_path / "steps.jsonl").read_bytes()) == before
-    prolonged = bool({"max_steps", "budgets", "stop_on"} & change.keys())
-    finished = clock == 20.0 and not prolonged
+    finished = clock == 20.0 and not {"max_steps", "budgets", "stop_on"} & change.keys()
     assert (tmp_path / "finished").exists() is finished
     assert yaml.safe_load((tmp_path / "run.yaml").read_text()) == (origin() if finished else origin(**change))
 
@@ -127,14 +128,14 @@ def test_a_finished_run_of_another_origin_is_set_aside(change, named, tmp_path, 
         assert not (tmp_path / "steps.jsonl").exists()
         old = tmp_path / "superseded" / str(number)
         assert sorted(path.name for path in old.iterdir()) == sorted(
-            ["finished", "run.yaml", *(log.name for log in RunFiles(tmp_path).logs)]
+            [*MADE, "run.yaml", *(log.name for log in RunFiles(tmp_path).logs)]
         )
         assert yaml.safe_load((old / "run.yaml").read_text()) == origin()
         shutil.rmtree(tmp_path / "checkpoints", ignore_errors=True)
         (tmp_path / "run.yaml").unlink()
 
 
-@pytest.mark.parametrize("killed_at", range(5))
+@pytest.mark.parametrize("killed_at", range(8))
 def test_what_is_set_aside_survives_a_kill(killed_at, tmp_path, monkeypatch):
     trained(tmp_path, 3, 20.0)
     with monkeypatch.context() as patch:
@@ -155,7 +156,7 @@ def test_what_is_set_aside_survives_a_kill(killed_at, tmp_path, monkeypatch):
             prepare_run_folder(tmp_path, origin(base_model="y"))
     prepare_run_folder(tmp_path, origin(base_model="y"))
     assert yaml.safe_load((tmp_path / "run.yaml").read_text()) == origin(base_model="y")
-    assert not [name for name in ("steps.jsonl", "validations.jsonl", "finished") if (tmp_path / name).exists()]
+    assert not [name for name in ("steps.jsonl", "validations.jsonl", *MADE) if (tmp_path / name).exists()]
     aside = {path.name: path for path in sorted(tmp_path.glob("superseded/*/*"))}
     assert {"run.yaml", "steps.jsonl", "validations.jsonl"} <= aside.keys()
     assert yaml.safe_load(aside["run.yaml"].read_text()) == origin()
