@@ -209,7 +209,7 @@ def test_ranks_with_one_question_each_have_nearly_equal_loads():
     lengths = torch.empty(256).log_normal_(6.7, 0.5, generator=torch.Generator().manual_seed(0)).long().tolist()
     prompts = [torch.full((350,), i // 8) for i in range(256)]
     batches = [[*range(start, start + 64)] for start in range(0, 256, 64)]
-    placement = Placement(batches, prompts, lengths, [], 64, Execution(driver="ray", ranks=8, max_tokens_per_rank=20_480))
+    placement = Placement(batches, prompts, lengths, [], 64, Execution(driver="ray", ranks=8))
     loads = [0] * 8
     order = placement.order([[*range(256)]], prompts)
     for place, row in enumerate(order.rows):
