@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -117,14 +116,6 @@ Settings = Annotated[
 ]
 
 
-class Part(StrEnum):
-    """What ``srpo report`` makes."""
-
-    TABLES = "tables"
-    FIGURES = "figures"
-    HTML = "html"
-
-
 Results = Annotated[Path, Argument(metavar="RESULTS", help="results, or results/NAME for one experiment")]
 
 
@@ -184,8 +175,6 @@ def rehearse(
     """
     from srpo.plan.rehearse import rehearsal
 
-    if output is not None and not output.parent.is_dir():
-        raise SrpoError(f"--output {output}: no folder {output.parent}")
     made = rehearsal(_load(file))
     _resolved(made, output)
     if output is not None:
@@ -336,28 +325,24 @@ def publish(
 @app.command("report")
 def report(
     results: Annotated[Path, Argument(metavar="results/NAME", show_default=False)],
-    only: Annotated[list[Part] | None, Option(help="make only this; repeatable (default: all)")] = None,
+    only_tables: Annotated[bool, Option("--only-tables", help="without figures and the page")] = False,
 ) -> None:
     """Make a report of the runs so far."""
     from srpo.ground.layout import Layout
 
-    layout, parts = Layout(_experiment_folder(results)), only or list(Part)
+    layout = Layout(_experiment_folder(results))
     with gc_paused():
         from srpo.analysis.load import load_results
+        from srpo.analysis.write import write_tables
         from srpo.training.provenance import checked_experiment
 
     loaded = load_results(layout.folder, checked_experiment(layout))
-    if Part.TABLES in parts:
-        from srpo.analysis.write import write_tables
-
-        write_tables(loaded, layout.tables)
-    if Part.FIGURES in parts:
+    write_tables(loaded, layout.tables)
+    if not only_tables:
+        from srpo.analysis.report import write_report
         from srpo.analysis.write import write_figures
 
         write_figures(loaded, layout.figures)
-    if Part.HTML in parts:
-        from srpo.analysis.report import write_report
-
         write_report(loaded, layout.report)
         print(layout.report)
 

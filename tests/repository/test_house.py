@@ -14,17 +14,17 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 32_863,
-    "code lines of src": 13_284,
-    "lines of src": 20_452,
+    "code lines of Python": 32_854,
+    "code lines of src": 13_282,
+    "lines of src": 20_448,
     "lines of analysis": 5_131,
-    "lines of tests": 23_452,
-    "error branches of src": 219,
-    "raise in src": 221,
+    "lines of tests": 23_449,
+    "error branches of src": 216,
+    "raise in src": 218,
     "rooms of src": 14,
     "modules of more than 500 lines": 2,
     "lines of rules, Snakefile and profiles": 467,
-    "words of pages": 15_428,
+    "words of pages": 15_423,
 }
 
 
@@ -100,19 +100,3 @@ SIZES: dict[str, Callable[[], int]] = {
 @pytest.mark.parametrize("what", BUDGETS)
 def test_size_is_within_its_budget(what: str) -> None:
     assert SIZES[what]() <= BUDGETS[what]
-
-
-def test_code_lines_leave_out_docstrings_comments_and_blank_lines(tmp_path: Path) -> None:
-    path = tmp_path / "counted.py"
-    module, function = '"""Of the\nmodule."""\n\n# a comment\n', '    """Of f."""\n'
-    path.write_text(f'{module}x = """two\nlines"""\n\n\ndef f() -> None:\n{function}    g(\n        1\n    )\n')
-    assert _code_lines(path) == 2 + 1 + 3
-
-
-def test_error_branches_are_counted(tmp_path: Path) -> None:
-    path = tmp_path / "counted.py"
-    path.write_text(
-        "if a:\n    m = 1\n    raise E(m)\nelif b:\n    pass\nelse:\n    sys.exit(1)\nassert c\n"
-        "try:\n    d()\nexcept E:\n    raise F from None\n"
-    )
-    assert len(list(_error_branches(path))) == 4

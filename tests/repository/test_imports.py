@@ -30,7 +30,7 @@ COMMANDS = {
     f"evaluate {BASE}/evaluation.json": TOKENIZER,
     f"train {RUN}/summary.json": TOKENIZER | {"verl", "ray", "pandas"},
     f"evaluate {RUN}/evaluation.json": TOKENIZER,
-    "report results --only tables": {"pandas", "scipy"},
+    "report results --only-tables": {"pandas", "scipy"},
     "track sync results": {"pandas", "scipy", "mlflow"},
 }
 """In the order of the workflow; and which of the slow packages each may import."""

@@ -650,13 +650,23 @@ class Experiment(Config):
         return self
 
     @model_validator(mode="after")
-    def _titles_differ(self) -> Experiment:
+    def _names_differ(self) -> Experiment:
         for kind in ("methods", "models", "benchmarks"):
-            named: dict[str, str] = {}  # the first of each title; tables and figures tell them apart by it
+            named: dict[str, str] = {}  # the first of each title, which tells tables' rows apart, and folder
             for name, definition in getattr(self, kind).items():
-                first = named.setdefault(definition.title, name)
-                if first != name:
-                    raise ValueError(f"{kind}.{name}.title = {definition.title!r}: {first} has it, too")
+                bases = self.base_models(name).values() if kind == "models" else ()
+                for given in (f"title = {definition.title!r}", *(f"base model {base.name}" for base in bases)):
+                    first = named.setdefault(given, name)
+                    if first != name:
+                        raise ValueError(f"{kind}.{name}: {given}: {first} has it, too")
+        return self
+
+    @model_validator(mode="after")
+    def _samples_alike(self) -> Experiment:
+        for key in ("temperature", "top_p"):
+            here, validation = getattr(self.evaluation, key), getattr(self.training.validation, key)
+            if here != validation:  # the untrained model's score stands beside those of validations
+                raise ValueError(f"evaluation.{key} = {here}: training.validation.{key} = {validation} is another")
         return self
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from importlib.util import find_spec
@@ -153,8 +154,10 @@ def _hashes(modules: Iterable[str]) -> dict[str, str]:
 
 
 def _imports(file: Path, root: Path) -> Iterator[Path]:
-    """The files below ``root`` that a file imports by name."""
+    """The files below ``root`` that a file imports, or names in a text like ``module:function``."""
     for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.Constant) and re.fullmatch(r"[\w.]+:\w+", str(node.value)):
+            node = ast.Import([ast.alias(str(node.value).partition(":")[0])])
         folder = file.parents[node.level - 1] if isinstance(node, ast.ImportFrom) and node.level else root
         if isinstance(node, ast.ImportFrom):
             folder = folder.joinpath(*(node.module or "").split("."))

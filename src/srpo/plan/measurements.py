@@ -5,10 +5,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from srpo.algorithm.method import Method
 from srpo.experiment import memory
-from srpo.experiment.config import Experiment, ModelledClock
+from srpo.experiment.config import Execution, Experiment, ModelledClock, changed
 from srpo.experiment.step_times import timed_like
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_events, read_json
@@ -16,10 +17,9 @@ from srpo.ground.layout import Layout, RunId
 from srpo.training.provenance import checked_experiment
 
 SAME = (
-    *(f"training.{key}" for key in ("questions_per_batch", "rollouts_per_question")),
+    *(f"training.{key}" for key in ("questions_per_batch", "rollouts_per_question", "micro_batch_size")),
     *(f"training.{key}" for key in ("max_prompt_length", "max_response_length", "max_reprompt_len")),
-    *(f"execution.{key}" for key in ("driver", "ranks", "rollout_engine", "rollout_tensor_parallel")),
-    *(f"execution.{key}" for key in ("precision", "attention", "remove_padding", "deterministic_rollouts")),
+    *(f"execution.{key}" for key in Execution.model_fields if key != "tracking"),
 )
 """Settings that a step's seconds depend on: the planned and the measured experiment must have the same."""
 
@@ -58,7 +58,7 @@ class Measurements:
 
 
 def read_measurements(paths: Iterable[Path], planned: Experiment) -> Measurements:
-    """Read the finished runs of results folders, of the models and methods that are planned.
+    """Read the finished runs of results folders, of models and methods that the plan has and defines alike.
 
     A run's first step, which compiles kernels, is left out if there is another.
     """
@@ -70,7 +70,7 @@ def read_measurements(paths: Iterable[Path], planned: Experiment) -> Measurement
         layout = Layout(folder)
         measured = checked_experiment(layout)
         _check(folder, measured, planned)
-        common = [run for run in measured.runs() if run.model in planned.models and run.method in planned.methods]
+        common = [run for run in measured.runs() if not changed(_named(measured, run), _named(planned, run))]
         found = [run for run in common if layout.run_files(run).summary.exists()]
         if not found:
             raise SrpoError(
@@ -96,6 +96,12 @@ def read_measurements(paths: Iterable[Path], planned: Experiment) -> Measurement
         },
         min(speeds, default=None),
     )
+
+
+def _named(experiment: Experiment, run: RunId) -> dict[str, Any]:
+    """Model and method of a run; of those that the experiment does not have nothing."""
+    found = {"model": experiment.models.get(run.model), "method": experiment.methods.get(run.method)}
+    return {part: definition.model_dump(mode="json") for part, definition in found.items() if definition}
 
 
 def _check(folder: Path, measured: Experiment, planned: Experiment) -> None:

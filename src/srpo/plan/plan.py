@@ -171,10 +171,9 @@ class Plan:
     @cached_property
     def base_seconds(self) -> list[float]:
         """Wall time of each evaluation of an untrained model."""
+        evaluated = [] if self.experiment.is_search else self.experiment.bases()
         return [
-            self._base_seconds(model, benchmark)
-            for model, benchmark in self.experiment.bases()
-            for _ in self.experiment.base_models(model)
+            self._base_seconds(model, each) for model, each in evaluated for _ in self.experiment.base_models(model)
         ]
 
     @property
@@ -245,6 +244,7 @@ class Plan:
             validations += first // early - first // training.validate_every
         sizes = memory.checkpoint_bytes(shape, execution, method.teacher_has_weights)
         evaluated = min(len(budgets), validations)
+        starting = EVALUATION_START_SECONDS[execution.rollout_engine]
         server = SERVER_SECONDS[execution.rollout_engine]
         batch = course.later.generation
         validating = validations * self._sampling_seconds(run.model, run.benchmark, training.validation.rollouts, batch)
@@ -264,7 +264,7 @@ class Plan:
                 REST: rest,
                 "validation": validating,
                 "checkpoints": complete + selected,
-                "evaluation": EVALUATION_START_SECONDS[execution.rollout_engine] + evaluated * (server + evaluation),
+                "evaluation": 0.0 if self.experiment.is_search else starting + evaluated * (server + evaluation),
             },
             disk_peak=COMPLETE_CHECKPOINTS["writing"] * sizes.total + evaluated * sizes.weights,
             disk_end=COMPLETE_CHECKPOINTS["finished"] * sizes.total + evaluated * sizes.weights,

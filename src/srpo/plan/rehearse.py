@@ -7,7 +7,6 @@ each model visibly: a server that missed an update shows in its third step.
 """
 
 from srpo.experiment.config import Block, Experiment, short_name
-from srpo.ground.errors import SrpoError
 
 STEPS = 3
 
@@ -25,8 +24,6 @@ def rehearsal(experiment: Experiment) -> Experiment:
     at another rate. The first update of a run has a rate of 0 (a warm-up of one step), so the first two steps have the
     untrained model's responses, and the third those after one update at the method's own rate.
     """
-    if CHECK in experiment.methods:
-        raise SrpoError(f"{experiment.name} is a rehearsal already: it has a method {CHECK}")
     blocks, methods = [], dict(experiment.methods)
     check = {"name": CHECK, "title": "Check of changed weights", "learning_rate": CHECK_RATE}
     for model in dict.fromkeys(model for block in experiment.matrix for model in block.models if block.methods):
@@ -37,8 +34,6 @@ def rehearsal(experiment: Experiment) -> Experiment:
         blocks.append(
             Block(models=[model], benchmarks=first.benchmarks[:1], methods=[*names, CHECK], seeds=first.seeds[:1])
         )
-    if not blocks:
-        raise SrpoError(f"{experiment.name} has no run to rehearse")
     models = {name for block in blocks for name in block.models}
     benchmarks = {short_name(name) for block in blocks for name in block.benchmarks}
     training, validation = experiment.training, experiment.training.validation

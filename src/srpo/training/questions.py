@@ -2,7 +2,6 @@
 
 import random
 
-from srpo.ground.errors import SrpoError
 from srpo.ground.seeds import derive_seed
 
 
@@ -12,8 +11,6 @@ def questions_of_step(step: int, questions: int, per_batch: int, seed: int) -> l
     It depends only on the step, so a resumed run needs no state of the data.
     """
     batches = questions // per_batch
-    if batches == 0:
-        raise SrpoError(f"training.questions_per_batch = {per_batch}: the train split has only {questions} questions")
     epoch, batch = divmod(step - 1, batches)
     order = list(range(questions))
     random.Random(derive_seed("question order", seed, epoch)).shuffle(order)

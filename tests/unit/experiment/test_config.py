@@ -222,8 +222,22 @@ def test_a_model_extends_another(own: Path) -> None:
 
 def test_two_methods_have_two_titles(own: Path) -> None:
     shutil.copy(method_files()["grpo"], own / "methods" / "mine.yaml")
-    with refused("methods.mine.title = 'GRPO'", "grpo has it, too"):
+    with refused("methods.mine: title = 'GRPO'", "grpo has it, too"):
         load_experiment(tiny_experiment(matrix=[PHYSICS | {"methods": ["grpo", "mine"]}]), own)
+
+
+def test_two_base_models_have_two_folders() -> None:
+    raw = _with_draws("per_seed", seeds=[1, 2]).model_dump(mode="json")
+    other = {"name": "miniature-large-2", "title": "Another", "draws": "shared"}
+    raw["models"]["miniature-large-2"] = raw["models"]["miniature-large"] | other
+    raw["matrix"] += [raw["matrix"][0] | {"models": ["miniature-large-2"]}]
+    with refused("models.miniature-large-2", "base model miniature-large-2"):
+        load_experiment(raw)
+
+
+def test_an_untrained_model_is_sampled_as_validations_are() -> None:
+    with refused("evaluation.temperature = 1.0", "training.validation.temperature = 0.6"):
+        load_experiment(tiny_experiment(evaluation={"temperature": 1.0}))
 
 
 def test_the_clock_with_its_seconds_is_part_of_a_runs_identity() -> None:

@@ -59,12 +59,15 @@ def test_a_title_and_where_a_model_is_change_no_section() -> None:
     assert sections(job_of(other, run.model_dump())) == sections(job_of(experiment, run.model_dump()))
 
 
-def test_a_changed_file_of_ones_own_code_changes_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("line", ["from own_package.helper import score", "divergence = 'own_package.helper:score'"])
+def test_a_changed_file_of_ones_own_code_changes_the_job(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     experiment = tiny_experiment("srpo")
     own = {"physics": experiment.benchmarks["physics"].model_copy(update={"reward": "own_reward:score"})}
     found = []
-    (tmp_path / "own_reward.py").write_text("from own_package.helper import score\n")
+    (tmp_path / "own_reward.py").write_text(f"{line}\n")
     (tmp_path / "own_package").mkdir()
     for text in ("def score(*_): return 0.0\n", "def score(*_): return 1.0\n"):
         (tmp_path / "own_package" / "helper.py").write_text(text)
@@ -176,5 +179,5 @@ def test_a_report_has_no_numbers_of_another_experiment(
 
 def test_a_report_of_the_results_as_they_are(copied: tuple[Layout, RunFiles]) -> None:
     layout, _ = copied
-    assert cli.main(["report", str(layout.folder), "--only", "tables"]) == 0
+    assert cli.main(["report", str(layout.folder), "--only-tables"]) == 0
     assert (layout.tables / "table1.csv").is_file()

@@ -101,6 +101,13 @@ def test_a_calibrated_budget_costs_what_its_steps_take_here(measured: Measuremen
     assert "a budget is a number of steps" in plan_text.render(plan.make_plan(calibrated))
 
 
+def test_runs_of_another_model_or_method_of_the_same_name_do_not_count(tmp_path: Path) -> None:
+    raw = REHEARSAL.model_dump(mode="json")
+    raw["methods"]["srpo"]["distillation_topk"] = 7
+    measured = read_measurements([rehearse(tmp_path, load_experiment(raw))], PAPER)
+    assert {method for _, method in measured.phases} == {"grpo", "sdpo"}
+
+
 def test_unfinished_runs_do_not_count(tmp_path: Path) -> None:
     measured = read_measurements([rehearse(tmp_path, without="sdpo")], PAPER)
     assert {method for _, method in measured.phases} == {"grpo", "srpo"}
