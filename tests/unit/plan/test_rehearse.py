@@ -12,7 +12,8 @@ from srpo.ground.repository import CONFIGS
 from srpo.plan.rehearse import CHECK, rehearsal
 
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiments").glob("*.yaml"))
-SHORT = {*"warmup_steps validate_every branch_gradients_every validation budget_seconds max_steps stop_on".split()}
+SHORT = {"warmup_steps", "validate_every", "branch_gradients_every", "validation", "budget_seconds"}
+SHORT |= {"max_steps", "stop_on"}
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
