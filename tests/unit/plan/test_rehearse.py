@@ -22,8 +22,7 @@ def test_any_experiment_has_one_with_every_method_and_model(name: str) -> None:
     made = rehearsal(whole)
     pairs = {(run.model, run.method) for run in whole.runs()}
     checks = {(model, CHECK) for model, _ in pairs}
-    assert {(run.model, run.method) for run in made.runs()} == pairs | checks
-    assert len(made.runs()) == len(pairs | checks)
+    assert sorted((run.model, run.method) for run in made.runs()) == sorted(pairs | checks)
     assert made.execution == whole.execution
     assert {name: made.methods[name] for name in whole.methods} == whole.methods  # at their own rates
     assert made.training.model_dump(exclude=SHORT) == whole.training.model_dump(exclude=SHORT)
