@@ -125,13 +125,15 @@ def install(folder: Path, python: str, leave_out: list[str]) -> None:
 
 
 def target(folder: Path, names: list[str], *options: str) -> None:
-    """Packages of the lock in a folder, without what they require; two have no wheel."""
+    """Packages of the lock in a folder, without what they require; two have no wheel.
+
+    They are copies: links would be this environment's files, too, which ``strip`` would change while they are loaded.
+    """
     source = ["antlr4-python3-runtime", "connection-pool"]
     options += ("--no-deps", "--only-binary", ":all:", *(part for name in source for part in ("--no-binary", name)))
     pinned = [f"{name}=={locked()[name]}" if name in locked() else name for name in names]
-    subprocess.run(
-        [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--target", folder, *options, *pinned], check=True
-    )
+    command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--link-mode", "copy", "--target", folder]
+    subprocess.run([*command, *options, *pinned], check=True)
 
 
 def compile_kernels(work: Path, folder: Path) -> None:

@@ -23,7 +23,6 @@ from srpo.analysis.published import check_checksums
 from srpo.analysis.results import Results
 from srpo.analysis.statistics.deciding import ALPHA, holm
 from srpo.analysis.verdicts import findings
-from srpo.analysis.write import make_table, table_csv
 
 INTERVAL = re.compile(r"\S+(?: \S+){0,3} \[[-+−]?[\d.]+, [-+−]?[\d.]+\](?!\()")
 """An interval and what stands before it."""
@@ -55,11 +54,6 @@ def test_every_interval_has_a_file(page: Path) -> None:
 def test_an_interval_is_found() -> None:
     assert typed("ends 4.5 points above\nGRPO [2.5, 6.4].") == ["4.5 points above GRPO [2.5, 6.4]"]
     assert not typed("in `4.5 [2.5, 6.4]`, <!-- srpo estimate tiny a -->4.5 [2.5, 6.4]<!-- end --> and [1, 2](link)")
-
-
-def test_the_differences_that_other_reports_show_are_those_of_the_logs() -> None:
-    table = make_table("differences", published.results_of("registered"))
-    assert (ROOT / "published" / "registered" / "differences.csv").read_text() == table_csv(table)
 
 
 @pytest.mark.parametrize("folder", sorted((ROOT / "published").glob("*/")), ids=lambda folder: folder.name)

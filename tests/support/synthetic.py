@@ -306,6 +306,7 @@ def _provenance() -> dict[str, Any]:
     return {
         "commit": "13707f0" + "0" * 33,
         "srpo": "0.3.0",
+        "source": "ab" * 32,
         "packages": {"torch": "2.8.0", "verl": "0.6.0"},
         "python": "3.11.9",
         "processor": "a synthetic CPU, AVX512",

@@ -167,8 +167,7 @@ def load_claims(path: Path = CLAIMS) -> tuple[Claim, ...]:
     Raises:
         SrpoError: naming the claim and key that is wrong.
     """
-    if not isinstance(raw := read_yaml(path), list):
-        raise SrpoError(f"{path}: give a list of claims")
+    raw = read_yaml(path)
     named = [each.get("id", number) if isinstance(each, dict) else number for number, each in enumerate(raw)]
     claims: tuple[Claim, ...] = tuple(validated(Claim, e, f"{path}: {n}") for n, e in zip(named, raw, strict=True))
     ids = [claim.id for claim in claims]

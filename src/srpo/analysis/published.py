@@ -80,9 +80,6 @@ def publish(layout: Layout, folder: Path) -> dict[str, Any]:
     for name, pattern in _places().items():
         rows = "".join(json.dumps(row, allow_nan=False) + "\n" for row in _rows(layout, pattern))
         contents[f"{name}{_END}"] = gzip.compress(rows.encode(), mtime=0)
-    differences = layout.table("differences", "csv")
-    if differences.is_file():  # other reports show them next to their own
-        contents[differences.name] = read_bytes(differences)
     contents[_PROVENANCE] = with_checksums(found, contents)
     for name, content in contents.items():
         write_bytes(folder / name, content)

@@ -198,6 +198,8 @@ def remarks(results: Results) -> list[str]:
     for name, about in results.statistics.items():
         if copies := about.get("test_copies"):
             found.append(f"{results.benchmark_title(name)}: {copies} test questions are copies, intervals too narrow.")
+        if trained := about.get("trained_tests"):
+            found.append(f"{results.benchmark_title(name)}: {trained} test questions are train questions.")
     last = max(results.budget_seconds.values())
     for run in records(results.runs[results.runs["clock"] < last]):
         if run["stopped_by"] in ("alarm", "max_steps"):
@@ -217,7 +219,7 @@ def _not_the_method(results: Results) -> list[str]:
         run.model_dump() | origin | (origin.get("packages") or {}) for run, origin in results.provenance.items()
     )
     found: dict[str, list[str]] = {}
-    for name in origins.columns.intersection(["srpo", "processor", *PACKAGES]):
+    for name in origins.columns.intersection(["srpo", "source", "processor", *PACKAGES]):
         for _, here in origins.groupby(["model", "benchmark"]):
             if here[name].nunique() > 1:  # without what is not known
                 by_method = here.pivot(index="seed", columns="method", values=name)

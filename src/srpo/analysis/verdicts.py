@@ -120,7 +120,7 @@ def _of_model(results: Results, model: str, claims: tuple[Claim, ...]) -> list[O
     for claim in claims:
         outcome = _measured(claim, results, model)
         if outcome.estimate is not None and not claim.ours:
-            number = _number(claim.quantity, results)
+            number = (*_number(claim.quantity, results), claim.rule)
             if number in told:
                 reason = f'the same number as "{told[number]}" with these budgets'
                 outcome = Outcome(model, "not tested", reason=reason, same_as=told[number])
@@ -142,11 +142,9 @@ def _against_one_of(models: int, outcome: Outcome) -> Outcome:
 
 
 def _number(quantity: Quantity, results: Results) -> tuple:
-    """A key that is equal for two claims about the same number, or about a number and its negative."""
+    """A key that is equal for two claims about the same number."""
     terms = sorted((method, str(budget_of(when, results)), weight) for weight, method, when in quantity.terms)
-    sign = math.copysign(1, terms[0][2])
-    kind = (quantity.kind, quantity.score, quantity.metric, quantity.relative_to)
-    return (*kind, *((method, when, sign * weight) for method, when, weight in terms))
+    return (quantity.kind, quantity.score, quantity.metric, quantity.relative_to, *terms)
 
 
 def _decided(outcome: Outcome, claim: Claim, results: Results) -> Outcome:

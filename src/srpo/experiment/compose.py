@@ -97,6 +97,10 @@ def load_experiment(source: Path | dict[str, Any], config_root: Path = CONFIGS, 
         if own and shipped.is_file() and raw != read_mapping(shipped):
             raise SrpoError(f"{where}: name = {file.name}: {shipped} has this name, and its results; choose another")
         raw = _resolve(_extended(file, where, config_root), where, config_root)
+        if file.comparable_with_paper and not validated(Experiment, raw, where).measures_as_the_paper:
+            raise SrpoError(
+                f"{where}: comparable_with_paper = true: budgets, lengths or validation are not the paper's"
+            )
     return validated(Experiment, raw, where)
 
 

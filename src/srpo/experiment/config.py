@@ -761,6 +761,14 @@ class Experiment(Config):
         return f"budget {[*budgets].index(name) + 1}"
 
     @property
+    def measures_as_the_paper(self) -> bool:
+        """Whether budgets named after hours last them, and responses and validations are those of table 3."""
+        training = self.training
+        hours = {f"{seconds / 3600:g}h" for seconds in training.budget_seconds.values()}
+        lengths = training.max_prompt_length, training.max_response_length
+        return ({*training.budget_seconds}, training.validation, lengths) == (hours, Sampling(), (2048, 8192))
+
+    @property
     def is_rehearsal(self) -> bool:
         """Whether its runs are too short for anything but to see that the path works."""
         return self.training.max_steps is not None and self.training.max_steps < REHEARSAL_STEPS

@@ -140,14 +140,15 @@ def filled_in(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _hashes(modules: Iterable[str]) -> dict[str, str]:
-    """The hash of each module's source and, unless the module is installed, of what lies beside and is imported."""
+    """The hash of each module's source and of what is imported beside it; of an installed one, within its package."""
     hashes: dict[str, str] = {}
     for module in sorted(modules):
         if (spec := find_spec(module)) and spec.origin:
             file = Path(spec.origin)
             root = file.parents[module.count(".") + (file.name == "__init__.py")]
+            inside = root / module.partition(".")[0] if "site-packages" in file.parts else root
             found = {file}
-            while "site-packages" not in file.parts and (more := {p for f in found for p in _imports(f, root)} - found):
+            while more := {p for f in found for p in _imports(f, root) if p.is_relative_to(inside)} - found:
                 found |= more
             hashes |= {str(path.relative_to(root)): sha256(path.read_bytes()).hexdigest() for path in sorted(found)}
     return hashes

@@ -346,7 +346,7 @@ def _rows(rows: Tensor | Sequence[int] | None, rollouts: int) -> Tensor:
 
 def _flags(name: str, values: Tensor | Sequence[bool], rollouts: int) -> Tensor:
     found = torch.as_tensor(values).cpu()
-    if found.shape != (rollouts,):
+    if found.shape != (rollouts,) or not ((found == 0) | (found == 1)).all():
         raise ValueError(f"{name}: give true or false for each of {rollouts} rollouts")
     return found.bool()
 

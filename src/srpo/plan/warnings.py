@@ -9,7 +9,7 @@ from srpo.plan.shortages import shortages
 
 def warnings(plan: Plan) -> list[str]:
     """One line for each thing: what does not fit the card, and others."""
-    return [*_of_the_card(plan), *_twice(plan.experiment), *_tests(plan.experiment)]
+    return [*_of_the_card(plan), *_tests(plan.experiment)]
 
 
 def _of_the_card(plan: Plan) -> list[str]:
@@ -24,18 +24,6 @@ def _of_the_card(plan: Plan) -> list[str]:
             "with its scores take kind: calibrated, as in paper-calibrated"
         )
     return lines
-
-
-def _twice(experiment: Experiment) -> list[str]:
-    """Methods whose runs are those of another method, which has the same settings: seeds do not depend on names."""
-    found: dict[tuple[str, str, int, str], str] = {}
-    same: dict[str, str] = {}
-    for run in experiment.runs():
-        settings = experiment.methods[run.method].model_dump_json(exclude={"name", "title"})
-        first = found.setdefault((run.model, run.benchmark, run.seed, settings), run.method)
-        if first != run.method:
-            same[run.method] = first
-    return [f"methods.{name}: the settings are those of {first}; runs are made twice" for name, first in same.items()]
 
 
 def _tests(experiment: Experiment) -> list[str]:

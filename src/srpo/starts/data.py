@@ -71,7 +71,7 @@ def split_statistics(benchmark: Benchmark, splits: dict[SplitName, list[Question
 
     ``most_frequent_answer`` is the share of questions with this answer. ``reference_cannot_score`` counts the tool-use
     questions that the reference's reading can never reward. ``test_copies`` counts the test questions that another one
-    asks already; it is absent without any.
+    asks already, ``trained_tests`` those that are train questions; without any they are absent.
     """
     questions = [question for split in splits.values() for question in split]
     lengths = [sum(len(message["content"]) for message in question.messages) for question in questions]
@@ -92,9 +92,9 @@ def split_statistics(benchmark: Benchmark, splits: dict[SplitName, list[Question
     }
     if None not in unscored.values():
         statistics["reference_cannot_score"] = unscored
-    tested = [question_key(question.messages) for question in splits.get("test", [])]
-    copies = len(tested) - len({*tested})
-    return statistics | ({"test_copies": copies} if copies else {})
+    trained, tested = ([question_key(each.messages) for each in splits.get(split, [])] for split in ("train", "test"))
+    counts = {"test_copies": len(tested) - len({*tested}), "trained_tests": sum(key in {*trained} for key in tested)}
+    return statistics | {name: count for name, count in counts.items() if count}
 
 
 def _part_of_train(questions: list[Question], benchmark: Benchmark, split: SplitName) -> list[Question]:

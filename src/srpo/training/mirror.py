@@ -121,7 +121,7 @@ class Mirror:
         validations, steps = list(read_events(files.validations)), list(read_events(files.steps))
         begin = next(read_events(files.attempts), {}).get("time")
         same = {key: value for key, value in identity_of(spec).items() if not _PROLONGS.match(key)}
-        origin = _hash(begin, same, *map(provenance.get, ("srpo", "data", "base_model", "code")))
+        origin = _hash(begin, same, *map(provenance.get, ("srpo", "source", "data", "base_model", "code")))
         seed = f"s{spec['id']['seed']} " if "method" in spec else ""
         name = f"{{method}} {{benchmark}} {seed}{{model}}".format(**spec["id"])
         with self._turn() as client:

@@ -79,7 +79,7 @@ def checked_hash(model: Path) -> str:
         SrpoError: if the weights are not those that ``base.json`` describes, because somebody has replaced them.
     """
     expected = read_json(model_description(model))["sha256"]
-    if not any(path.is_symlink() for path in model.iterdir()) and (found := digest(model)) != expected:
+    if (found := digest(model)) != expected:
         raise SrpoError(f"{model}: its files have the hash {found}, base.json has {expected}; delete base.json")
     return expected
 
@@ -134,6 +134,9 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
     if before and _differences(before, origin):
         files.finished.unlink(missing_ok=True)  # with a longer budget the run is no longer finished
     if not (last and files.finished.exists()):  # a finished run keeps what it was trained with
+        if before and files.steps.exists() and (known := before["provenance"].get("source")):
+            sources = dict.fromkeys([*known.split(", "), origin["provenance"]["source"]])  # all that trained it
+            origin = origin | {"provenance": origin["provenance"] | {"source": ", ".join(sources)}}
         write_text(files.origin, yaml.safe_dump(origin, sort_keys=False))
 
 
@@ -193,7 +196,7 @@ def _differences(before: dict[str, Any], now: dict[str, Any], parts: Iterable[st
 def _edited(before: dict[str, Any], now: dict[str, Any]) -> Changed:
     """Old and new hash of srpo's own code, if both are known and differ."""
     old, new = (origin["provenance"].get("source") for origin in (before, now))
-    return {"source": (old, new)} if old and new and old != new else {}
+    return {"source": (old, new)} if old and new and old.split(", ")[-1] != new else {}
 
 
 def _prolongs(before: dict[str, Any], now: dict[str, Any], changed: Changed) -> bool:

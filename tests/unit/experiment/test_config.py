@@ -235,6 +235,13 @@ def test_two_base_models_have_two_folders() -> None:
         load_experiment(raw)
 
 
+def test_hours_of_another_length_are_not_compared_with_the_paper() -> None:
+    raw = yaml.safe_load((CONFIGS / "experiments" / "paper.yaml").read_text()) | {"name": "mine"}
+    raw["training"] = raw.get("training", {}) | {"budget_seconds": {"1h": 1440, "5h": 7200, "10h": 14400}}
+    with refused("comparable_with_paper"):
+        load_experiment(raw)
+
+
 def test_an_untrained_model_is_sampled_as_validations_are() -> None:
     with refused("evaluation.temperature = 1.0", "training.validation.temperature = 0.6"):
         load_experiment(tiny_experiment(evaluation={"temperature": 1.0}))

@@ -166,6 +166,8 @@ def test_questions_in_both_files_are_counted(folder: Path, caplog: pytest.LogCap
     copies = [row | {"prompt": p(row["prompt"]), "choices": "A"} for p, row in zip(ALTERED, known, strict=True)]
     test.write_text(test.read_text() + "".join(json.dumps(row) + "\n" for row in copies))
     experiment()
+    splits = {"train": build_split(sums(), "train"), "test": build_split(sums(), "test")}
+    assert split_statistics(sums(), splits)["trained_tests"] == 3
     assert "3 of 9 test questions are train questions" in caplog.text
     assert "columns that no prompt shows: choices" in caplog.text
 

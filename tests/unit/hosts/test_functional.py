@@ -204,6 +204,7 @@ def changed(values: Tensor, rollout: int, value: float) -> Tensor:
         ({"rewards": lambda x: x[1:]}, "give a finite number and an id for each rollout"),
         ({"rewards": lambda x: 1.1 * x}, r"rewards has 1\.10000002\d*: if not 1 and 0, give `correct`"),
         ({"correct": lambda _: REWARDS[1:]}, "correct: give true or false for each of 16 rollouts"),
+        ({"correct": lambda _: 2 * REWARDS - 1}, "correct: give true or false"),
         ({"teacher_logits": lambda x: x[..., 1:]}, "have other vocabularies"),
         ({"logits": lambda x: changed(x, 2, math.nan)}, "logits: no finite log-prob for a sampled token of rollout 2"),
         ({"teacher_logits": lambda x: changed(x, 0, math.nan)}, "teacher_logits: no finite log-prob"),

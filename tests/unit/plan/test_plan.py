@@ -104,16 +104,6 @@ def test_too_few_test_questions_and_one_split_under_two_names_are_named(tmp_path
     ]
 
 
-def test_a_method_whose_runs_are_those_of_another_is_named() -> None:
-    methods = ["srpo", "srpo_at_grpo_settings", "grpo"]
-    block = {"models": ["miniature-large"], "benchmarks": ["miniature/physics"], "methods": methods}
-    mine = {"name": "mine", "title": "Mine", "extends": "embedded", "matrix": [block]}
-    (line,) = warnings(plan.make_plan(load_experiment(mine)))
-    assert line == "methods.srpo_at_grpo_settings: the settings are those of srpo; runs are made twice"
-    apart = [block | {"seeds": [1], "methods": methods[:1]}, block | {"seeds": [2], "methods": methods[1:]}]
-    assert not warnings(plan.make_plan(load_experiment(mine | {"matrix": apart})))
-
-
 def test_hours_add_up() -> None:
     planned = plan.make_plan(PAPER)
     assert len(planned.runs) == len(PAPER.runs()) == 42

@@ -6,6 +6,7 @@ import json
 import math
 import random
 import re
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -42,6 +43,7 @@ from srpo.starts.data import build_split
 from srpo.starts.make_tokenizer import CHAT_TEMPLATE, END, PAD, symbol_tokenizer, text_tokenizer
 from srpo.starts.open_tokenizer import open_tokenizer
 from srpo.starts.warm_start import backward, learning_rate_factor, make_batches, new_model, summed_loss, warm_start
+from srpo.training.provenance import checked_hash
 
 FAMILIES_START = WarmStart(corpus="families", steps=3, batch_size=4)
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "  1+1?\n"}]
@@ -334,6 +336,15 @@ def test_a_local_checkpoint_gets_the_same_layout(built: Path, tmp_path: Path):
     assert (tmp_path / "model" / "model.safetensors").is_symlink()
     assert not (tmp_path / "model" / "config.json").is_symlink()
     AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+
+
+def test_weights_that_take_the_place_of_linked_ones_are_noticed(built: Path, tmp_path: Path):
+    own = shutil.copytree(built, tmp_path / "own")
+    build_model(local(own), tmp_path / "model", {})
+    checked_hash(tmp_path / "model")
+    (own / "model.safetensors").write_bytes(b"others")
+    with pytest.raises(SrpoError, match=r"base\.json has"):
+        checked_hash(tmp_path / "model")
 
 
 HUB = HubModel(kind="hub", name="qwen", title="Qwen", repository="Qwen/Qwen3-4B", revision="0" * 40)
