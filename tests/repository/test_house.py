@@ -14,11 +14,11 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 32_852,
+    "code lines of Python": 32_842,
     "code lines of src": 13_280,
     "lines of src": 20_444,
     "lines of analysis": 5_127,
-    "lines of tests": 23_442,
+    "lines of tests": 23_437,
     "error branches of src": 215,
     "raise in src": 217,
     "rooms of src": 14,
