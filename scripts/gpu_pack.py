@@ -120,7 +120,8 @@ def install(folder: Path, python: str, leave_out: list[str]) -> None:
     target(folder, names, "--python-version", python, "--python-platform", "x86_64-manylinux_2_34")
     for path in (path for pattern in NOT_LOADED for path in folder.glob(pattern)):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    libraries = [path for path in folder.rglob("*.so*") if path.is_file()]
+    # not what auditwheel put into NAME.libs: these would no longer load
+    libraries = [path for path in folder.rglob("*.so*") if path.is_file() and path.parent.suffix != ".libs"]
     subprocess.run(["strip", "--strip-debug", *libraries], stderr=subprocess.DEVNULL)  # some are not to be stripped
 
 
