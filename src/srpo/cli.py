@@ -364,10 +364,7 @@ def tune(
 
 
 @app.command("status")
-def show_status(
-    results: Results,
-    json: Annotated[bool, Option("--json", help="one line of JSON per experiment, for scripts")] = False,
-) -> None:
+def show_status(results: Results) -> None:
     """Show the state of every run. Stage, step, clock, last avg@k, speed, time left, attempts, last error."""
     from srpo.experiment.compose import load_experiment
     from srpo.ground.layout import Layout
@@ -375,10 +372,6 @@ def show_status(
 
     layouts = [Layout(folder) for folder in _experiments(results)]
     experiments = [(load_experiment(layout.experiment), layout) for layout in layouts]
-    if json:
-        for experiment, layout in experiments:
-            print(status.as_json(experiment.name, status.read(experiment, layout)))
-        return
     titles = [
         e.name if e.name == layout.folder.resolve().name else f"{layout.folder} has the experiment {e.name}"
         for e, layout in experiments

@@ -142,10 +142,6 @@ def test_the_lock_with_overrides_is_installed_without_resolving_it_again(recipe:
     assert " --no-deps " in command
 
 
-def test_the_makefile_names_one_host() -> None:
-    assert re.findall(r"https?://\S+", (ROOT / "Makefile").read_text()) == ["https://download.pytorch.org/whl/cpu"]
-
-
 @pytest.mark.parametrize("python", ["3.11", "3.12"])
 def test_the_requirements_still_resolve_to_the_lock(python: str, tmp_path: Path) -> None:
     """``make lock-paper`` in a copy of the repository changes nothing; it reads metadata and installs nothing."""

@@ -14,11 +14,11 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 32_842,
-    "code lines of src": 13_280,
-    "lines of src": 20_444,
-    "lines of analysis": 5_127,
-    "lines of tests": 23_437,
+    "code lines of Python": 32_856,
+    "code lines of src": 13_279,
+    "lines of src": 20_441,
+    "lines of analysis": 5_131,
+    "lines of tests": 23_452,
     "error branches of src": 215,
     "raise in src": 217,
     "rooms of src": 14,

@@ -93,7 +93,7 @@ def split_statistics(benchmark: Benchmark, splits: dict[SplitName, list[Question
     if None not in unscored.values():
         statistics["reference_cannot_score"] = unscored
     trained, tested = ([question_key(each.messages) for each in splits.get(split, [])] for split in ("train", "test"))
-    counts = {"test_copies": len(tested) - len({*tested}), "trained_tests": sum(key in {*trained} for key in tested)}
+    counts = {"test_copies": len(tested) - len({*tested}), "trained_tests": sum(map({*trained}.__contains__, tested))}
     return statistics | {name: count for name, count in counts.items() if count}
 
 

@@ -116,7 +116,8 @@ def _evaluate(
                 save=SAVED_QUESTIONS,
             )
 
-        return with_servers(sample, partial(serving, job.execution, limits, path, files.server_log, ends))
+        engines = partial(serving, job.execution, limits, path, files.server_log, ends, top_p=job.evaluation.top_p)
+        return with_servers(sample, engines)
 
     budgets, samples = score_budgets(checkpoints, evaluate)
     # The evaluation is written last: if it exists, the samples exist too.
@@ -155,12 +156,15 @@ def serving(
     log: Path,
     ends: frozenset[int],
     max_prompt_length: int | None = None,
+    top_p: float = 1.0,
 ) -> Iterator[RolloutEngine]:
     """The rollout engine with a checkpoint's weights, on all devices of a run.
 
     Args:
         ends: the base model's token ids that end a response.
         max_prompt_length: in tokens; default: the student's.
+        top_p: of the samples. At 1 SGLang's error in seeded samples cannot be repaired (``nucleus_floor``), so samples
+            have no seed then.
     """
     if execution.rollout_engine == "embedded":
         from srpo.rollout.embedded import EmbeddedEngine
@@ -176,6 +180,7 @@ def serving(
         data_parallel=execution.ranks // execution.rollout_tensor_parallel,
         dtype=execution.precision,
         ends=ends,
+        deterministic=top_p < 1,
     )
     hold_gpus(execution.ranks)
     with SGLangServer(checkpoint, log, options) as server:

@@ -135,7 +135,8 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
         files.finished.unlink(missing_ok=True)  # with a longer budget the run is no longer finished
     if not (last and files.finished.exists()):  # a finished run keeps what it was trained with
         if before and files.steps.exists() and (known := before["provenance"].get("source")):
-            sources = dict.fromkeys([*known.split(", "), origin["provenance"]["source"]])  # all that trained it
+            now = origin["provenance"]["source"]
+            sources = [*(each for each in known.split(", ") if each != now), now]  # all that trained it, the last last
             origin = origin | {"provenance": origin["provenance"] | {"source": ", ".join(sources)}}
         write_text(files.origin, yaml.safe_dump(origin, sort_keys=False))
 
@@ -190,7 +191,8 @@ def _differences(before: dict[str, Any], now: dict[str, Any], parts: Iterable[st
         {part: origin["provenance"].get(part) or {} for part in parts} | filled_in(origin["spec"])
         for origin in (before, now)
     )
-    return changed(old, new)
+    found = changed(old, new)  # without files of own code that only one of both versions of srpo looked at
+    return {key: values for key, values in found.items() if not key.startswith("code.") or None not in values}
 
 
 def _edited(before: dict[str, Any], now: dict[str, Any]) -> Changed:

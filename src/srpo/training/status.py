@@ -1,17 +1,15 @@
 """The state of every run of an experiment, read from its files only; no scheduler and no server is queried.
 
-:func:`read` collects, :func:`table` and :func:`as_json` show. Only the ends of logs are read, so that thousands of runs
-take seconds.
+:func:`read` collects, :func:`table` shows. Only the ends of logs are read, so that thousands of runs take seconds.
 """
 
-import json
 import os
 import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -84,11 +82,6 @@ def table(name: str, statuses: Sequence[RunStatus]) -> str:
     now = time.time()
     rows = tabulate([_row(s, now) for s in statuses], headers=_HEADERS, tablefmt="plain")
     return f"{name}: {_summary(statuses)}\n{rows}"
-
-
-def as_json(name: str, statuses: Iterable[RunStatus]) -> str:
-    """The runs for scripts: one JSON object, with every field of every run."""
-    return json.dumps({"experiment": name, "time": time.time(), "runs": [asdict(status) for status in statuses]})
 
 
 # ---------------------------------------------------------------- collecting

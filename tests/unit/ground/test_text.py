@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from srpo.ground.text import duration, joined, minus, plural, printable
+from srpo.ground.text import duration, minus, printable
 
 
 def test_a_hyphen_that_begins_a_number_becomes_a_minus():
@@ -32,11 +32,6 @@ def test_a_duration_has_the_unit_that_is_easy_to_read(seconds, text):
     assert duration(seconds) == text
     number, unit = text.split()
     assert duration(seconds, "GPU") == f"{number} GPU-{unit}"
-
-
-def test_numbers_and_lists_read_as_in_a_sentence():
-    assert [plural(count, "run") for count in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
-    assert [joined(["a", "b", "c"][:count]) for count in range(4)] == ["", "a", "a and b", "a, b and c"]
 
 
 def test_printable_shortens_and_spells_out():

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import operator
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
 from one_line import refused
 from safetensors.torch import load_file, save_file
+from synthetic import tiny_of
 from tiny import prepare, tiny_experiment
 from tokenizers import normalizers
 
-from srpo.experiment.config import LocalModel
+from srpo.experiment.config import Execution, LocalModel
 from srpo.policy.in_process import InProcessPolicy
 from srpo.questions.prompts import response_texts, student_prompts
 from srpo.questions.rewards import compute_reward
@@ -112,3 +114,14 @@ def test_a_prompt_is_the_same_on_every_day(prepared):
     tokenizer.chat_template = "{{ strftime_now('%d %b %Y %H:%M:%S') }}" + TEMPLATE + ASKS
     (ids,) = student_prompts(tokenizer, [[{"role": "user", "content": "?"}]], 96)
     assert tokenizer.decode(ids).startswith("26 Jul 2024 00:00:00<|im_start|>user")
+
+
+def test_samples_of_the_whole_vocabulary_have_no_seed(monkeypatch, tmp_path):
+    asked = []
+    server = "srpo.rollout.sglang_server.SGLangServer"
+    monkeypatch.setattr(server, lambda checkpoint, log, options: nullcontext(asked.append(options.deterministic)))
+    monkeypatch.setattr("srpo.training.evaluate_run.hold_gpus", lambda ranks: None)
+    training, execution = tiny_of().training, Execution(driver="ray", rollout_engine="sglang")
+    for top_p in (0.95, 1.0):
+        serving(execution, training, tmp_path, tmp_path / "log", frozenset(), top_p=top_p).__enter__()
+    assert asked == [True, False]

@@ -186,9 +186,6 @@ def test_verb(experiment: Experiment, layout: Layout, capsys: pytest.CaptureFixt
     assert first == "tiny: 6 runs, 2 evaluated, 4 waiting"
     assert header.split()[:3] == ["run", "stage", "step"]
     assert len(rows) == 6
-    assert cli.main(["status", str(layout.folder), "--json"]) == 0
-    runs = json.loads(capsys.readouterr().out)["runs"]
-    assert [each["run"] for each in runs] == [run.path for run in experiment.runs()]
 
 
 def test_signals_of_the_watch_are_shown_with_their_numbers(
@@ -202,9 +199,6 @@ def test_signals_of_the_watch_are_shown_with_their_numbers(
         append_event(files.watch, signal.event())
     found = only(experiment, layout)
     assert (found.signals, found.stopped_by_alarm) == (signals, False)
-    assert cli.main(["status", str(layout.folder), "--json"]) == 0
-    as_json = {each["run"]: each for each in json.loads(capsys.readouterr().out)["runs"]}
-    assert as_json[RUN]["signals"][1] == signals[1].event()
 
     summary = json.loads(files.summary.read_text())
     files.summary.write_text(json.dumps(summary | {"stopped_by": "alarm"}))

@@ -95,7 +95,9 @@ def _band(runs: list[np.ndarray]) -> dict[str, float | str]:
 def draw(title: str, results: Results, frame: pd.DataFrame) -> Figure:
     """avg@k against the training clock, one panel per model and benchmark."""
     panels = Panels(title, results, frame)
-    base = 100 * results.bases.groupby(["model", "benchmark"])["avg_at_k"].mean()
+    trained = results.validations[["model", "benchmark", "seed"]].drop_duplicates()  # a base model with a curve
+    bases = results.bases if 0 in [*results.bases["seed"]] else results.bases.merge(trained)
+    base = 100 * bases.groupby(["model", "benchmark"])["avg_at_k"].mean()
     unit, _ = clock_unit(results)
     for axes, model, benchmark, here in panels:
         for method in panels.methods:

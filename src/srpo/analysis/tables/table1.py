@@ -30,8 +30,8 @@ def table(results: Results) -> Table:
         "In-training: the highest validation whose training clock is within the budget. As a maximum of noisy scores "
         "it is too high on average. Resampled: that checkpoint on the same questions with new samples. Cross-fitted: "
         "one half of the test questions selects the checkpoint, the other half measures it, in training. It has no "
-        "bias from the selection, but is slightly too low, because half of the questions select less well. Averages "
-        "over base models are over those of which every method has all benchmarks; the column Seeds has their number. "
+        "bias from the selection, but is slightly too low, because half of the questions select less well. Means "
+        "over base models are over those that every method has; the column Seeds has their number. "
         f"Budgets: {results.budgets_listed}. {MISSING}: not measured (yet).",
         intervals_note(frame) + " An interval of an in-training maximum takes the selected validation as given.",
         *comparability(results),
@@ -52,7 +52,7 @@ def score_frame(
     Returns:
         One row per :data:`SCORE_KEY`: each of :data:`SCORES` in percent or points with ``_low``, ``_high``, the
         ``_unit`` of its interval and the number of its ``_seeds``. An average is missing unless all its benchmarks have
-        a score. If seeds are base models, averages are over the seeds of which every method has all benchmarks.
+        a score. If seeds are base models, means are over the seeds of which every method has all these benchmarks.
     """
     rows = []
     for model, names in methods.items():
@@ -64,7 +64,7 @@ def score_frame(
                 for name, over in averaged.items():
                     row: dict[str, float | str] = dict(zip(SCORE_KEY, (model, method, name, budget), strict=True))
                     for score in SCORES:
-                        same = _same_seeds(results, model, names, over, budget, score) if name == AVERAGE else None
+                        same = _same_seeds(results, model, names, over, budget, score)
                         estimate = None
                         if method != BASE or score == "resampled":  # no validation selects the untrained model
                             estimate = results.estimate(model, {(method, budget): 1.0}, over, score, same)
@@ -82,7 +82,9 @@ def _same_seeds(
 ) -> set[int] | None:
     """The base models of which each of ``methods`` that has any has all ``benchmarks``; None if seeds are none."""
     values = results.of(model, score)
-    of = [set.intersection(*({*values.get((b, m, budget), {})} for b in benchmarks)) for m in methods]
+    budget = [*results.budget_seconds][-1] if budget == BASE else budget
+    places = [[(b, method, BASE if method == BASE else budget) for b in benchmarks] for method in methods]
+    of = [set.intersection(*({*values.get(place, {})} for place in there)) for there in places]
     there = [seeds for seeds in of if seeds]
     return set.intersection(*there) if there and results.experiment.draws_per_seed(model) else None
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import null_experiment
 import pytest
-from null_experiment import Null, by_base_model
+from null_experiment import Null, by_base_model, with_numbers
 from scipy import stats
 
 from srpo.analysis.claims import load_claims
+from srpo.analysis.results import records
 from srpo.analysis.verdicts import findings
 from srpo.analysis.write import make_table, table_csv
 
@@ -54,3 +57,17 @@ def test_the_files_have_fixed_digits_and_no_untested_rows_for_readers(results):
 def test_one_run_each_has_no_count_of_benchmarks_on_which_a_claim_holds(tmp_path):
     (grid,) = make_table("verdicts", null_experiment.results_of(tmp_path, Null(seeds=(1,)))).shown
     assert {texts[0]: texts[4] for _, texts in grid.rows}["one seed"] == "–"
+
+
+def test_untrained_models_of_table_1_are_those_that_were_trained(tmp_path):
+    whole = by_base_model(null_experiment.results_of(tmp_path, Null()))
+    (first, *_), bases = sorted(whole.runs["seed"].unique()), whole.bases
+    scores = [
+        (row["question_scores"] * 0 + 1 if row["seed"] == first else row["question_scores"]) for row in records(bases)
+    ]
+    bases = bases.assign(question_scores=scores)
+    evaluations = whole.evaluations[whole.evaluations["seed"] == first]
+    frame = make_table("table1", with_numbers(replace(whole, bases=bases, evaluations=evaluations))).frame
+    untrained = frame[frame["method"] == "base"]
+    assert untrained["resampled"].tolist() == [100.0] * len(untrained)
+    assert set(untrained["resampled_seeds"]) == {1}
