@@ -15,8 +15,8 @@ from paths import ROOT
 
 BUDGETS = {
     "code lines of Python": 32_856,
-    "code lines of src": 13_279,
-    "lines of src": 20_441,
+    "code lines of src": 13_280,
+    "lines of src": 20_445,
     "lines of analysis": 5_131,
     "lines of tests": 23_452,
     "error branches of src": 215,

@@ -126,8 +126,9 @@ def foreign_question(asked: list[Question], own: int) -> int:
 
 
 def _same_answer(response: str, shown: str) -> bool:
-    """Whether both texts have an answer, and it is one and the same."""
-    return bool(answer := shown_answer(shown)) and shown_answer(response) == answer
+    """Whether both texts have an answer of one form, and it is one and the same."""
+    forms = {bool(re.search("<answer>|Action:", text)) for text in (response, shown)}
+    return len(forms) == 1 and bool(answer := shown_answer(shown)) and shown_answer(response) == answer
 
 
 def shown_answer(text: str) -> str:
@@ -136,17 +137,20 @@ def shown_answer(text: str) -> str:
 
 
 def with_masked_answer(text: str) -> str:
-    """The response with ``...`` in the place of its answer; without an answer as it is."""
+    """The response with ``...`` in the place of its answer."""
     start, end = _answer_span(text)
     return f"{text[:start]}...{text[end:]}" if start < end else text
 
 
 def _answer_span(text: str) -> tuple[int, int]:
-    """What rewards read: from the last ``<answer>`` to its closing tag, or from the first ``Action:`` to the end."""
+    """What rewards read: from the last ``<answer>`` to its closing tag, or from the first ``Action:`` to the end.
+
+    Of a response that has neither, as an own reward may ask for, the last word.
+    """
     opening = text.rfind("<answer>")
     if opening >= 0:
         start = opening + len("<answer>")
         closing = text.find("</answer>", start)
         return start, len(text) if closing < 0 else closing
-    call = re.search("Action:", text)
-    return (call.end() if call else len(text)), len(text)
+    call, words = re.search("Action:", text), text.split()
+    return (call.end() if call else text.rindex(words[-1]) if words else 0), len(text)

@@ -119,7 +119,7 @@ def test_without_another_answer_nothing_is_foreign(tokenizer) -> None:
         ("so <answer> B </answer>", "B", "so <answer>...</answer>"),
         ("<answer>A</answer> no <answer>B", "B", "<answer>A</answer> no <answer>..."),
         ('Action: f\nAction Input: {"x": 1}', 'f\nAction Input: {"x": 1}', "Action:..."),
-        ("no answer", "", "no answer"),
+        ("so it is \\boxed{42}", "\\boxed{42}", "so it is ..."),
     ],
 )
 def test_the_answer_that_is_masked_is_the_one_that_the_reward_reads(text: str, answer: str, masked: str) -> None:
