@@ -258,6 +258,12 @@ def test_what_trl_would_silently_train_on_otherwise_is_refused(changes, named, t
         trainer(tmp_path, **changes)
 
 
+def test_a_template_that_begins_with_a_thought_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(PreTrainedTokenizerFast, "apply_chat_template", lambda *_, **__: "say yes <think>\n")
+    with pytest.raises(ValueError, match="<think>"):
+        trainer(tmp_path)
+
+
 def test_several_gpus_in_one_process_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(SRPOConfig, "n_gpu", 2)
     with pytest.raises(ValueError, match="2 GPUs in one process: TRL would mix up groups; start with accelerate"):

@@ -14,17 +14,17 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 32_856,
-    "code lines of src": 13_280,
-    "lines of src": 20_445,
+    "code lines of Python": 32_863,
+    "code lines of src": 13_284,
+    "lines of src": 20_452,
     "lines of analysis": 5_131,
     "lines of tests": 23_452,
-    "error branches of src": 215,
-    "raise in src": 217,
+    "error branches of src": 219,
+    "raise in src": 221,
     "rooms of src": 14,
     "modules of more than 500 lines": 2,
     "lines of rules, Snakefile and profiles": 467,
-    "words of pages": 15_384,
+    "words of pages": 15_382,
 }
 
 

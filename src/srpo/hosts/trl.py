@@ -213,6 +213,10 @@ class SRPOTrainer(SDPOTrainer):
                 what = f"per_device_eval_batch_size = {args.per_device_eval_batch_size}: {at_once} rollouts at a time"
                 raise ValueError(f"{what} are not whole groups of {samples} (num_generations_eval)")
         super().__init__(str(model) if isinstance(model, Path) else model, reward_funcs, args, **kwargs)
+        asked: Any = [{"role": "user", "content": "x"}]
+        begun = self.processing_class.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
+        if begun.rstrip().endswith("<think>") and self.method.needs_teacher:
+            raise ValueError("chat template: it opens <think>, so TRL would show the teacher a sibling's thoughts")
         if args.n_gpu > 1:  # 1 if the model's layers are on several GPUs
             what = f"{args.n_gpu} GPUs in one process: TRL would mix up groups"
             raise ValueError(f"{what}; start with accelerate launch, or set CUDA_VISIBLE_DEVICES")

@@ -18,10 +18,3 @@ def test_yaml_that_would_be_read_otherwise_than_it_was_meant_is_refused(text: st
     for content in (text, text.encode()):
         with refused(says):
             parse_yaml(content, "x.yaml")
-
-
-def test_yaml_that_is_read_as_before() -> None:
-    text = "base: &base {a: 1, b: 2}\nown: {<<: *base, b: 3}\ntwice: [*base, *base]\n"
-    base = {"a": 1, "b": 2}
-    assert parse_yaml(text, "x.yaml") == {"base": base, "own": {"a": 1, "b": 3}, "twice": [base, base]}
-    assert parse_yaml("", "x.yaml") is None
