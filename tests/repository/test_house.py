@@ -14,13 +14,13 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 32_863,
+    "code lines of Python": 32_859,
     "code lines of src": 13_284,
-    "lines of src": 20_452,
+    "lines of src": 20_449,
     "lines of analysis": 5_131,
-    "lines of tests": 23_452,
-    "error branches of src": 219,
-    "raise in src": 221,
+    "lines of tests": 23_451,
+    "error branches of src": 216,
+    "raise in src": 218,
     "rooms of src": 14,
     "modules of more than 500 lines": 2,
     "lines of rules, Snakefile and profiles": 467,
