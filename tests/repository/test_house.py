@@ -14,9 +14,9 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 32_859,
-    "code lines of src": 13_284,
-    "lines of src": 20_449,
+    "code lines of Python": 32_857,
+    "code lines of src": 13_282,
+    "lines of src": 20_448,
     "lines of analysis": 5_131,
     "lines of tests": 23_451,
     "error branches of src": 216,
@@ -24,7 +24,7 @@ BUDGETS = {
     "rooms of src": 14,
     "modules of more than 500 lines": 2,
     "lines of rules, Snakefile and profiles": 467,
-    "words of pages": 15_382,
+    "words of pages": 15_389,
 }
 
 

@@ -763,10 +763,9 @@ class Experiment(Config):
     @property
     def measures_as_the_paper(self) -> bool:
         """Whether budgets named after hours last them, and responses and validations are those of table 3."""
-        training = self.training
-        hours = {f"{seconds / 3600:g}h" for seconds in training.budget_seconds.values()}
-        lengths = training.max_prompt_length, training.max_response_length
-        return ({*training.budget_seconds}, training.validation, lengths) == (hours, Sampling(), (2048, 8192))
+        hours = {f"{seconds / 3600:g}h" for seconds in self.training.budget_seconds.values()}
+        lengths = self.training.max_prompt_length, self.training.max_response_length
+        return ({*self.training.budget_seconds}, self.training.validation, lengths) == (hours, Sampling(), (2048, 8192))
 
     @property
     def is_rehearsal(self) -> bool:

@@ -213,8 +213,8 @@ class SRPOTrainer(SDPOTrainer):
                 what = f"per_device_eval_batch_size = {args.per_device_eval_batch_size}: {at_once} rollouts at a time"
                 raise ValueError(f"{what} are not whole groups of {samples} (num_generations_eval)")
         super().__init__(str(model) if isinstance(model, Path) else model, reward_funcs, args, **kwargs)
-        asked: Any = [{"role": "user", "content": "x"}]
-        begun = self.processing_class.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
+        own, x = vars(self)["processing_class"], [{"role": "user", "content": "x"}]  # without a template: plain text
+        begun = own.apply_chat_template(x, tokenize=False, add_generation_prompt=True) if own.chat_template else ""
         if begun.rstrip().endswith("<think>") and self.method.needs_teacher:
             raise ValueError("chat template: it opens <think>, so TRL would show the teacher a sibling's thoughts")
         if args.n_gpu > 1:  # 1 if the model's layers are on several GPUs

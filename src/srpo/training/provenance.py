@@ -191,8 +191,8 @@ def _differences(before: dict[str, Any], now: dict[str, Any], parts: Iterable[st
         {part: origin["provenance"].get(part) or {} for part in parts} | filled_in(origin["spec"])
         for origin in (before, now)
     )
-    found = changed(old, new)  # without files of own code that only one of both versions of srpo looked at
-    return {key: values for key, values in found.items() if not key.startswith("code.") or None not in values}
+    # without files of own code that only one of both versions of srpo looked at
+    return {k: values for k, values in changed(old, new).items() if not k.startswith("code.") or None not in values}
 
 
 def _edited(before: dict[str, Any], now: dict[str, Any]) -> Changed:

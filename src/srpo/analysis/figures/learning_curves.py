@@ -96,7 +96,8 @@ def draw(title: str, results: Results, frame: pd.DataFrame) -> Figure:
     """avg@k against the training clock, one panel per model and benchmark."""
     panels = Panels(title, results, frame)
     trained = results.validations[["model", "benchmark", "seed"]].drop_duplicates()  # a base model with a curve
-    bases = results.bases if 0 in [*results.bases["seed"]] else results.bases.merge(trained)
+    shared = results.bases[~results.bases["model"].map(results.experiment.draws_per_seed).astype(bool)]
+    bases = pd.concat([shared, results.bases.merge(trained)])
     base = 100 * bases.groupby(["model", "benchmark"])["avg_at_k"].mean()
     unit, _ = clock_unit(results)
     for axes, model, benchmark, here in panels:

@@ -84,8 +84,7 @@ def _same_seeds(
     values = results.of(model, score)
     budget = [*results.budget_seconds][-1] if budget == BASE else budget
     places = [[(b, method, BASE if method == BASE else budget) for b in benchmarks] for method in methods]
-    of = [set.intersection(*({*values.get(place, {})} for place in there)) for there in places]
-    there = [seeds for seeds in of if seeds]
+    there = [s for of in places if (s := set.intersection(*({*values.get(place, {})} for place in of)))]
     return set.intersection(*there) if there and results.experiment.draws_per_seed(model) else None
 
 
