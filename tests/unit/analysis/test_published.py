@@ -135,7 +135,7 @@ def test_what_differs_between_compared_runs_is_named(results: Path) -> None:
     publish(Layout(results), Path("published/tiny"))
     for folder in (results, Path("published/tiny")):
         (said,) = remarks(published.results(folder))
-        named = ("torch", "2.8.0", "2.9.0", "processor", "a synthetic CPU", "another CPU", "source efab", "verl")
+        named = ("torch", "2.8.0", "2.9.0", "processor", "a synthetic CPU", "another CPU", "source", "efab", "verl")
         assert [name for name in named if name not in said] == ["verl"]
 
 
