@@ -1,8 +1,7 @@
 # Tables, figures and the report from the files of all runs, in one process because starting one takes seconds; and MLflow.
 
 
-# The resolved experiment, which the report and all commands by hand read. It is no input of a run: a changed title
-# would train every run again.
+# The resolved experiment, for the report and commands by hand. A run that read it would be trained again for a new title.
 rule experiment:
     output:
         "<exp>/experiment.yaml",
@@ -36,7 +35,7 @@ rule write_report:
     conda:
         "../envs/report.yaml"
     params:
-        version=srpo.__version__,
+        source=source_hash("analysis"),
     message:
         "Write the tables, the figures and the report {output.report}"
     shell:

@@ -157,18 +157,11 @@ def differences(name: str) -> str:
 
 
 def estimate(name: str, claim: str, model: str = "") -> str:
-    """The number of a claim; of the claim that is the same with these budgets, if it is about the same difference.
-
-    Of several models each with its name, or of ``model`` alone.
-    """
-    rows, models = rows_of(name), results_of(name).experiment.models
-    of, same = rows[claim]["finding"].claim.quantity, rows[claim]["finding"].outcomes[0].same_as
-    pair = [term[:2] for term in of.terms]
-    others = (row for row in rows.values() if row["finding"].claim.statement == same)
-    alike = next((row for row in others if [t[:2] for t in row["finding"].claim.quantity.terms] == pair), rows[claim])
+    """The number of a claim; of several models each with its name, or of ``model`` alone."""
+    here, models = rows_of(name)[claim]["here"], results_of(name).experiment.models
     if model:
-        return next(line["text"] for line in alike["here"] if line["model"] == models[model].title)
-    return joined([f"{line['model']} " * (len(models) > 1) + line["text"] for line in alike["here"]])
+        return next(line["text"] for line in here if line["model"] == models[model].title)
+    return joined([f"{line['model']} " * (len(models) > 1) + line["text"] for line in here])
 
 
 def verdicts(name: str, block: str = "") -> str:

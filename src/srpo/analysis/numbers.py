@@ -78,10 +78,11 @@ def with_numbers(results: Results) -> Results:
 def _scores(results: Results, run: RunKey, budget: str, evaluated: np.ndarray | None) -> dict[str, np.ndarray]:
     """The scores of a run within a budget, percent, one per question; too few questions have no cross-fitted one."""
     found: dict[str, np.ndarray] = {}
-    seconds = results.budget_seconds[budget]
-    if run in results.validation_logs and results.reached(run, seconds):
+    if not results.has_spent(run, budget):
+        return found
+    if run in results.validation_logs:
         log = results.validation_logs[run]
-        within = log["clock"].to_numpy() <= seconds
+        within = log["clock"].to_numpy() <= results.budget_seconds[budget]
         of_questions = log["question_scores"].to_numpy()[within]
         if len(of_questions):
             found["in_training"] = 100 * of_questions[log["avg_at_k"].to_numpy()[within].argmax()]
@@ -116,7 +117,7 @@ def _counts(
     if run in results.validation_logs:
         within = results.validation_logs[run]["clock"].to_numpy() <= seconds
         yield "validations", np.array([float(within.sum())])
-    if steps and results.reached(run, seconds):
+    if steps and results.has_spent(run, budget):
         within = steps["clock"] <= seconds
         # A calibrated clock counts the paper's seconds, which would confirm the paper by itself.
         if results.experiment.training.clock.kind == "calibrated":

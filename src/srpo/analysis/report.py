@@ -114,7 +114,7 @@ def first_lines(results: Results, found: Sequence[Finding]) -> list[str]:
         ("primary claim", [f for f in found if f.claim.primary]),
         ("own question", [f for f in found if f.asked]),
     ):
-        verdicts = Counter(finding.verdict for finding in family if not finding.same)
+        verdicts = Counter(finding.verdict for finding in family)
         if verdicts:
             said = ", ".join(f"{verdicts[verdict]} {verdict}" for verdict in VERDICTS if verdicts[verdict])
             lines.append(f"{plural(sum(verdicts.values()), kind)}: {said}.")
@@ -184,7 +184,7 @@ def claim_row(finding: Finding, results: Results) -> dict[str, Any]:
         if estimate is not None:
             line = {"text": estimate_text(finding.claim, estimate), "over": "; ".join(filter(None, rests_on))}
         here.append({"model": model, **line})
-    return {"finding": finding, "here": here, "verdict": "same claim" if finding.same else finding.verdict}
+    return {"finding": finding, "here": here, "verdict": finding.verdict}
 
 
 def remarks(results: Results) -> list[str]:
@@ -205,6 +205,10 @@ def remarks(results: Results) -> list[str]:
         if run["stopped_by"] in ("alarm", "max_steps"):
             name = results.run_title(*(run[key] for key in RUN_KEY))
             found.append(f"{name} ended before the last budget ({run['stopped_by']}, step {run['steps']:.0f}).")
+    for run in records(results.runs[results.runs["status"] == "finished"]):
+        if run["steps"] <= (first := results.experiment.methods[run["method"]].first_phase_steps or 0):
+            name = results.run_title(*(run[key] for key in RUN_KEY))
+            found.append(f"{name} never left its first phase of {first} steps.")
     found += sentences(results)
     if differing := _not_the_method(results):
         found.append(f"Runs that are compared differ in more than the method: {'; '.join(differing)}.")

@@ -133,6 +133,16 @@ class Results:
         """Whether a run has finished or its clock has reached a time: what it has until then stays as it is."""
         return self.run_rows[run]["status"] == "finished" or self.run_rows[run]["clock"] >= seconds
 
+    def has_spent(self, run: RunKey, budget: str) -> bool:
+        """Whether a run has all that it will have within a budget.
+
+        ``training.max_steps`` is a planned end: of the last budget, not of one before that the run did not reach.
+        """
+        row, (*_, last) = self.run_rows[run], self.budget_seconds
+        planned = budget == last and self.experiment.training.max_steps is not None
+        ended = row["status"] == "finished" and (row["stopped_by"] != "max_steps" or planned)
+        return ended or row["clock"] >= self.budget_seconds[budget]
+
     # ------------------------------------------------------------ the plan
 
     @cached_property

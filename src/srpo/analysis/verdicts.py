@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from srpo.analysis.claims import Claim, Given, Quantity
-from srpo.analysis.results import BASE, Results, RunKey
+from srpo.analysis.results import BASE, Results
 from srpo.analysis.statistics.contrasts import Terms, Values, available, combine
 from srpo.analysis.statistics.deciding import ALPHA, Proportion, Ratio, Smallest, holm, over_benchmarks
 from srpo.analysis.statistics.estimates import PERCENT, Estimate
@@ -41,7 +41,6 @@ class Outcome:
         several_seeds: whether every compared method has several training seeds.
         reason: why the claim is not tested or not decided.
         clear: the share of runs whose collapse is clear; a claim about collapsed runs is decided by both shares.
-        same_as: the statement of the claim that this one is here; it is not tested twice.
     """
 
     model: str
@@ -57,7 +56,6 @@ class Outcome:
     on_each: Mapping[str, Estimate] = field(default_factory=dict)
     over_benchmarks: Estimate | None = None
     clear: Proportion | None = None
-    same_as: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,11 +71,6 @@ class Finding:
     def asked(self) -> bool:
         """Whether the claim is our question, and the experiment has what it is about."""
         return self.claim.ours and self.verdict != "not tested"
-
-    @property
-    def same(self) -> bool:
-        """Whether the claim is not tested because it is another claim of this experiment."""
-        return self.verdict == "not tested" and any(outcome.same_as for outcome in self.outcomes)
 
 
 def findings(results: Results, claims: tuple[Claim, ...] | None = None) -> list[Finding]:
@@ -115,17 +108,7 @@ def _of_model(results: Results, model: str, claims: tuple[Claim, ...]) -> list[O
 
     A claim that one seed keeps from being decided does not count among them.
     """
-    outcomes: list[Outcome] = []
-    told: dict[tuple, str] = {}  # from a claim's number to its statement
-    for claim in claims:
-        outcome = _measured(claim, results, model)
-        if outcome.estimate is not None and not claim.ours:
-            number = (*_number(claim.quantity, results), claim.rule)
-            if number in told:
-                reason = f'the same number as "{told[number]}" with these budgets'
-                outcome = Outcome(model, "not tested", reason=reason, same_as=told[number])
-            told.setdefault(number, claim.statement)
-        outcomes.append(outcome)
+    outcomes = [_measured(claim, results, model) for claim in claims]
     numbered = [(i, claim) for i, claim in enumerate(claims) if outcomes[i].several_seeds]
     families = [i for i, claim in numbered if claim.primary], [i for i, claim in numbered if claim.ours]
     for family, key in itertools.product(families, ("p_holds", "p_violated")):
@@ -139,12 +122,6 @@ def _of_model(results: Results, model: str, claims: tuple[Claim, ...]) -> list[O
 def _against_one_of(models: int, outcome: Outcome) -> Outcome:
     """One of several models refutes a claim: its p-value is multiplied by their number (Bonferroni)."""
     return replace(outcome, p_violated=min(1.0, models * outcome.p_violated)) if models > 1 else outcome
-
-
-def _number(quantity: Quantity, results: Results) -> tuple:
-    """A key that is equal for two claims about the same number."""
-    terms = sorted((method, str(budget_of(when, results)), weight) for weight, method, when in quantity.terms)
-    return (quantity.kind, quantity.score, quantity.metric, quantity.relative_to, *terms)
 
 
 def _decided(outcome: Outcome, claim: Claim, results: Results) -> Outcome:
@@ -202,7 +179,7 @@ def _measured(claim: Claim, results: Results, model: str) -> Outcome:
         for weight, method, when in quantity.terms
         if (budget := budget_of(when, results)) is not None
     }
-    if len(terms) < len(quantity.terms):  # a budget is missing, or two are the same
+    if len(terms) < len(quantity.terms):
         return Outcome(model, "not tested", reason="the experiment has too few budgets")
     planned_on = results.benchmarks(model, methods)
     mixed = results.incomparable if quantity.kind not in ("metric", "step_seconds") else {}
@@ -213,14 +190,11 @@ def _measured(claim: Claim, results: Results, model: str) -> Outcome:
     if _other_updates(quantity, results):
         return Outcome(model, "not testable here", reason="updates per batch are not in the paper's ratio")
     values, paired = _values(claim, results, model), results.experiment.draws_per_seed(model)
-    benchmarks = available(values, terms, planned_on, paired)
     if _ended_at_alarms(results, model, terms, planned_on):
         return Outcome(model, "not testable here", reason="runs ended at an alarm before the budget")
-    if not benchmarks:
-        stopped = available(_values(claim, results, model, reached_only=False), terms, planned_on, paired)
+    if not (benchmarks := available(values, terms, planned_on, paired)):
         nothing = "not measured yet" if missing_runs(results) else "finished runs have no number for it"
-        reason = "runs stopped before the budget" if stopped else nothing
-        return Outcome(model, "not tested", reason=reason)
+        return Outcome(model, "not tested", reason=nothing)
     score = _score(claim, results)
     if score and _too_few_validations(results, model, terms, benchmarks):
         reason = f"a budget holds fewer than {MIN_VALIDATIONS} validations of a run"
@@ -250,24 +224,12 @@ def _score(claim: Claim, results: Results) -> str:
     return (claim.quantity.score or results.deciding) if claim.quantity.kind in ("score", "best_on_each") else ""
 
 
-def _values(claim: Claim, results: Results, model: str, reached_only: bool = True) -> Values:
-    """The claim's number; at a budget only of runs that reached it, for the others are unknown."""
-    quantity = claim.quantity
-
-    def counts(run: RunKey, when: str) -> bool:
-        return when not in results.budget_seconds or not reached_only or _spent(results, run, when)
-
-    return {
-        (benchmark, method, when): {
-            # a difference of two logarithms is a ratio in which both are uncertain
-            seed: np.log(values) if quantity.relative_to else values
-            for seed, values in runs.items()
-            if counts((model, benchmark, method, seed), when)
-        }
-        for (benchmark, method, when), runs in results.of(
-            model, _score(claim, results) or quantity.metric or "step_seconds"
-        ).items()
-    }
+def _values(claim: Claim, results: Results, model: str) -> Values:
+    """The claim's number; a difference of two logarithms is a ratio in which both are uncertain."""
+    found = results.of(model, _score(claim, results) or claim.quantity.metric or "step_seconds")
+    if not claim.quantity.relative_to:
+        return found
+    return {of: {seed: np.log(values) for seed, values in runs.items()} for of, runs in found.items()}
 
 
 def _estimate(
@@ -284,7 +246,7 @@ def _estimate(
 def _ended_at_alarms(results: Results, model: str, terms: Terms, benchmarks: Sequence[str]) -> bool:
     """Whether a run did not reach a budget because of an alarm: the others are the survivors."""
     return any(
-        row["stopped_by"] == "alarm" and row["clock"] < results.budget_seconds.get(budget, 0.0)
+        row["stopped_by"] == "alarm" and row["clock"] < results.budget_seconds.get(budget, math.inf)
         for (its_model, benchmark, method, _), row in results.run_rows.items()
         if its_model == model and benchmark in benchmarks
         for name, budget in terms
@@ -297,14 +259,6 @@ def _too_few_validations(results: Results, model: str, terms: Terms, benchmarks:
     numbers = results.of(model, "validations")
     counts = (numbers.get((b, *term), {}) for b in benchmarks for term in terms)
     return any(number[0] < MIN_VALIDATIONS for runs in counts for number in runs.values())
-
-
-def _spent(results: Results, run: RunKey, budget: str) -> bool:
-    """Whether a run's clock has reached a budget; its planned end, ``training.max_steps``, is the last budget's."""
-    row, training = results.run_rows[run], results.experiment.training
-    *_, last = results.budget_seconds
-    planned_end = training.max_steps is not None and row["stopped_by"] == "max_steps"
-    return row["clock"] >= results.budget_seconds[budget] or (budget == last and planned_end)
 
 
 def _best_on_each(claim: Claim, leads: list[tuple[str, Estimate]], outcome: Outcome) -> Outcome:
@@ -362,9 +316,9 @@ def _other_updates(quantity: Quantity, results: Results) -> bool:
 
 
 def budget_of(when: str, results: Results) -> str | None:
-    """The budget that ``first``, ``next_to_last`` or ``last`` stands for; None if the experiment has too few."""
+    """The budget that ``first``, ``next_to_last`` or ``last`` stands for; None if it would be another one's, too."""
     budgets = list(results.budget_seconds)
-    places = {"first": 0, "next_to_last": -2, "last": -1}
+    places = {"last": -1, "first": 0, "next_to_last": -2}
     if when not in places:
         return when
-    return budgets[places[when]] if len(budgets) >= abs(places[when]) else None
+    return budgets[places[when]] if len(budgets) > [*places].index(when) else None

@@ -441,6 +441,13 @@ class Training(Config):
             raise ValueError("give at least one, in strictly increasing seconds")
         return budgets
 
+    @model_validator(mode="after")
+    def _teachers_prompt_fits(self) -> Training:
+        needed = self.max_prompt_length + self.max_response_length
+        if self.max_reprompt_len < needed:  # the teacher would be shown a response without its end, the answer
+            raise ValueError(f"max_reprompt_len = {self.max_reprompt_len}: at least {needed}, a prompt and a response")
+        return self
+
     def validates(self, step: int, clock: float) -> bool:
         """Whether a validation is due after a step that ends at ``clock`` seconds."""
         early = clock <= min(self.budget_seconds.values()) and self.validate_every_in_first_budget
@@ -455,7 +462,6 @@ Precision = Literal["float32", "bfloat16"]
 VerlKey = Literal[
     "actor_rollout_ref.actor.fsdp_config.reshard_after_forward",
     "actor_rollout_ref.rollout.max_num_seqs",
-    "actor_rollout_ref.rollout.quantization",
     "actor_rollout_ref.rollout.engine_kwargs.sglang.cuda_graph_max_bs",
     "actor_rollout_ref.rollout.engine_kwargs.sglang.mem_fraction_static",
     "actor_rollout_ref.rollout.engine_kwargs.sglang.speculative_algorithm",

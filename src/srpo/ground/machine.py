@@ -9,8 +9,6 @@ import threading
 import time
 from pathlib import Path
 
-from srpo.ground.errors import SrpoError
-
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Options of glibc's ``mallopt``."""
 
@@ -62,17 +60,6 @@ def processor() -> str:
 
     named = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return f"{named[1] if named else 'unnamed'}, {torch.backends.cpu.get_cpu_capability()}"
-
-
-def check_products(precision: str) -> None:
-    """Check that this processor multiplies in a precision without emulating it."""
-    import torch
-
-    native = any(has for name, has in torch.cpu.get_capabilities().items() if name.endswith("bf16"))
-    if precision == "bfloat16" and not native:
-        raise SrpoError(
-            "execution.precision = bfloat16: this processor would emulate bfloat16 products, slowly; use float32"
-        )
 
 
 def keep_freed_memory() -> None:

@@ -176,5 +176,5 @@ def _notes(plan: Plan) -> str:
             "Computed: FLOPs at the clock's nominal rates, prompts and responses as long as they may be. A second of a "
             f"toy's clock takes {MODELLED_SECOND:g} s of a core."
         )
-    lines.append("Not included: queues, attempts that fail, downloads, data, tables and figures.")
+    lines.append("Not included: queues, attempts that fail, downloads, data, gaps, tables and figures.")
     return "What this rests on\n" + "\n".join(f"- {line}" for line in lines)

@@ -13,7 +13,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from srpo.ground.errors import SrpoError
@@ -193,9 +193,9 @@ def _matches_answer(response: str, truth: str) -> bool:
     return answer == truth or (answer is not None and _plain(answer) == _plain(truth))
 
 
-def _check_answer(truth: str) -> None:
+def _check_answer(truth: str, matches: Callable[[str, str], bool] = _matches_answer) -> None:
     """Check that a response can have this answer: not if nothing of it is seen, or if it has a tag."""
-    if not _plain(truth) or not _matches_answer(f"<answer>{truth}</answer>", truth):
+    if not _plain(truth) or not matches(f"<answer>{truth}</answer>", truth):
         raise ValueError("no response can have it")
 
 
@@ -340,7 +340,12 @@ _CALLS = Reward(
 
 REWARDS = {
     "answer_match": _ANSWERS,
-    "answer_match_reference": replace(_ANSWERS, is_correct=_matches_answer_as_reference, form=""),
+    "answer_match_reference": replace(
+        _ANSWERS,
+        is_correct=_matches_answer_as_reference,
+        check_truth=partial(_check_answer, matches=_matches_answer_as_reference),
+        form="",
+    ),
     "tool_use": _CALLS,
     "tool_use_reference": replace(_CALLS, is_correct=_matches_calls_as_reference, has_format=_has_calls_as_reference),
     "reasoning_gym": Reward(

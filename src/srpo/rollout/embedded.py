@@ -24,7 +24,6 @@ from torch import Tensor
 from srpo.experiment.config import Precision, TransformerShape
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_json
-from srpo.ground.machine import check_products
 from srpo.ground.mistakes import validated
 from srpo.ground.schema import Count, Positive
 from srpo.rollout.checkpoint import stop_token_ids, weight_files
@@ -218,7 +217,6 @@ class EmbeddedEngine:
         memory_bytes: int = 2**30,
     ) -> None:
         self._shape = shape = _Shape.read(hf_config if isinstance(hf_config, Mapping) else hf_config.to_dict())
-        check_products(precision)
         self._dtype: torch.dtype = getattr(torch, precision)
         self._ends = [*ends]
         self._pad = pad_token_id or 0

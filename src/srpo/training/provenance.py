@@ -33,8 +33,8 @@ PACKAGES = ("torch", "verl", "transformers", "tensordict", "numpy", "ray", "sgla
 _RESULT = ("srpo", "packages", "data", "base_model", "code")
 """Parts of the provenance that determine a run's result. Not the commit: a change of results raises srpo's version."""
 
-COMPUTING = ("algorithm", "policy", "questions", "rollout", "starts", "training")
-"""The rooms whose code computes a run."""
+COMPUTING = ("algorithm", "experiment", "ground", "policy", "questions", "rollout", "starts", "training")
+"""The rooms whose code computes a run: also its clock and its seeds."""
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def origin() -> dict[str, Any]:
     return {
         "srpo": srpo.__version__,
         "commit": git_commit(),
-        "source": source_hash(),
+        "source": source_hash(*COMPUTING),
         "python": platform.python_version(),
         "machine": f"{platform.machine()} {platform.system()}",
         "processor": processor(),
@@ -94,10 +94,10 @@ def git_commit() -> str:
 
 
 @cache
-def source_hash() -> str:
-    """SHA-256 of the code that computes a run."""
+def source_hash(*rooms: str) -> str:
+    """SHA-256 of these rooms' code."""
     root = Path(srpo.__file__).parent
-    files = sorted(path for room in COMPUTING for path in (root / room).rglob("*.py"))
+    files = sorted(path for room in rooms for path in (root / room).rglob("*.py"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
@@ -191,8 +191,7 @@ def _differences(before: dict[str, Any], now: dict[str, Any], parts: Iterable[st
         {part: origin["provenance"].get(part) or {} for part in parts} | filled_in(origin["spec"])
         for origin in (before, now)
     )
-    # without files of own code that only one of both versions of srpo looked at
-    return {k: values for k, values in changed(old, new).items() if not k.startswith("code.") or None not in values}
+    return changed(old, new)
 
 
 def _edited(before: dict[str, Any], now: dict[str, Any]) -> Changed:

@@ -82,6 +82,7 @@ VALIDATION = "validation/"
 DIVERGENCE = "loss/divergence"
 SAMPLER = "rollout_corr/log_prob_rms"
 SECONDS = "seconds"
+SKIPPED_UPDATES = "actor/skipped_updates"
 WITHOUT_DISTILLATION = "routing/mini_batches_without_distillation"
 
 RULES = (
@@ -149,6 +150,7 @@ RULES = (
         warn=Limits(high=0.15),  # bfloat16 gives 0.02 to 0.07
         alarm=Limits(high=0.3),  # weights that the sampler lacks give 0.3 to 1
     ),
+    Rule("skipped", "skipped updates", of=SKIPPED_UPDATES, against="nothing", by="value", warn=Limits(high=0)),
     Rule("divergence", "divergence", of=DIVERGENCE, against="nothing", by="value", alarm=Limits(low=-1e-3)),
 )
 """All rules."""
@@ -214,7 +216,7 @@ class Watch:
         for rule in RULES:
             if rule.of_validations or rule.of not in values:
                 continue
-            if rule.of in {DIVERGENCE, SAMPLER}:  # a bug, not a trend
+            if rule.of in {DIVERGENCE, SAMPLER, SKIPPED_UPDATES}:  # a bug, not a trend
                 found += self._judge(rule, step, values[rule.of], None)
                 continue
             last = self._last[rule.of]

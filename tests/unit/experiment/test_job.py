@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,19 +61,29 @@ def test_a_title_and_where_a_model_is_change_no_section() -> None:
 
 
 @pytest.mark.parametrize("line", ["from own_package.helper import score", "divergence = 'own_package.helper:score'"])
+@pytest.mark.parametrize("installed", [False, True])
 def test_a_changed_file_of_ones_own_code_changes_the_job(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    installed: bool, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of an installed module, a changed file of its package: packages beside that package are not one's own code."""
+    if installed:
+        tmp_path /= "site-packages"
+        tmp_path.mkdir()
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_package", raising=False)
+    module = "own_package.reward" if installed else "own_reward"
+    file = module.replace(".", "/") + ".py"
     experiment = tiny_experiment("srpo")
-    own = {"physics": experiment.benchmarks["physics"].model_copy(update={"reward": "own_reward:score"})}
+    own = {"physics": experiment.benchmarks["physics"].model_copy(update={"reward": f"{module}:score"})}
     found = []
-    (tmp_path / "own_reward.py").write_text(f"{line}\n")
     (tmp_path / "own_package").mkdir()
+    (tmp_path / file).write_text(f"import neighbour\n{line}\n")
+    (tmp_path / "neighbour.py").touch()
+    known = {file, "own_package/helper.py"} | ({"neighbour.py"} if not installed else set())
     for text in ("def score(*_): return 0.0\n", "def score(*_): return 1.0\n"):
         (tmp_path / "own_package" / "helper.py").write_text(text)
         job = job_of(experiment.model_copy(update={"benchmarks": own}), experiment.runs()[0].model_dump())
-        assert job.code.keys() == {"own_reward.py", "own_package/helper.py"}
+        assert job.code.keys() == known
         found.append(job.text("code"))
     assert found[0] != found[1]
 

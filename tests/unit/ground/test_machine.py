@@ -12,22 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from srpo.ground.errors import SrpoError
-from srpo.ground.machine import check_products, host_memory_gb, processor
-
-
-@pytest.mark.parametrize(
-    ("has", "refused"), [({"avx2": True, "avx512_bf16": False}, True), ({"avx2": True, "amx_bf16": True}, False)]
-)
-def test_bfloat16_that_would_be_emulated(has: dict, refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has)
-    check_products("float32")
-    if not refused:
-        check_products("bfloat16")
-        return
-    with pytest.raises(SrpoError, match=r"^execution\.precision = bfloat16: .*; use float32$"):
-        check_products("bfloat16")
-
+from srpo.ground.machine import host_memory_gb, processor
 
 MEBIBYTE = 2**20
 

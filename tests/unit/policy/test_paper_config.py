@@ -12,7 +12,6 @@ import torch
 import yaml
 from omegaconf import OmegaConf
 from paths import SUPPORT
-from pydantic import ValidationError
 from transformers import Qwen3Config
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 from verl.utils.distributed import initialize_global_process_group_ray
@@ -298,7 +297,6 @@ SGLANG = "actor_rollout_ref.rollout.engine_kwargs.sglang"
 CHOSEN = {
     "actor_rollout_ref.actor.fsdp_config.reshard_after_forward": False,
     "actor_rollout_ref.rollout.max_num_seqs": 48,
-    "actor_rollout_ref.rollout.quantization": "fp8",
     f"{SGLANG}.cuda_graph_max_bs": 24,
     f"{SGLANG}.mem_fraction_static": 0.5,
     f"{SGLANG}.speculative_algorithm": "NGRAM",
@@ -313,23 +311,6 @@ def test_every_override_of_verl_arrives_and_is_part_of_identity(key: str) -> Non
     assert spec.identity() != without.identity()
     one, _, rest = key.partition(".")
     assert _with_overrides(**{one: {rest: CHOSEN[key]}}) == spec
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        "actor_rollout_ref.actor.optim.lr_scheduler_type",  # cosine: the rate was 0, 6e-4, 0, 6e-4, ...
-        "actor_rollout_ref.rollout.top_p",  # 0.3 changed no sample
-        "actor_rollout_ref.rollout.val_kwargs.temperature",
-        "trainer.total_training_steps",
-        "actor_rollout_ref.model.lora_rank",
-        "actor_rollout_ref.actor.entropy_coeff",
-        "actor_rollout_ref.model.use_fused_kernels",
-    ],
-)
-def test_other_overrides_of_verl_are_no_keys(key: str) -> None:
-    with pytest.raises(ValidationError):
-        _with_overrides(**{key: 1})
 
 
 # ---------------------------------------------------------------- rollout servers

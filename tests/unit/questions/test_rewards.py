@@ -271,8 +271,9 @@ def test_a_mistake_in_a_reward_is_one_line_before_training(monkeypatch, own, say
 def test_truths_that_are_no_calls_are_named():
     check_truths("tool_use", {"x:1": ONE, "x:2": TWO})
     check_truths("answer_match", {"x:1": "B"})
-    with pytest.raises(SrpoError, match=r"^x:2: reward = tool_use: 'B' is not a list of calls$"):
-        check_truths("tool_use", {"x:1": ONE, "x:2": "B"})
+    for reward, truth in (("tool_use", "B"), ("answer_match_reference", "42 ")):
+        with pytest.raises(SrpoError, match=rf"^x:2: reward = {reward}: '{truth}' is not a "):
+            check_truths(reward, {"x:1": ONE, "x:2": truth})
 
 
 # ---------------------------------------------------------------- the answer's format

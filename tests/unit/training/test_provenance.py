@@ -29,12 +29,13 @@ MADE = ["finished", "summary.json", "evaluation.json", "samples.jsonl"]
 
 
 def origin(
-    commit="a", packages="2.13", base_model="x", data="d", title="T", budgets=(10, 20), **settings: object
+    commit="a", packages="2.13", base_model="x", data="d", code="m.py", title="T", budgets=(10, 20), **settings: object
 ) -> dict:
     """Where a run comes from; ``settings`` are keys of :data:`TRAINING` and :data:`EXECUTION`."""
     training, execution = (part | {k: settings[k] for k in part if k in settings} for part in (TRAINING, EXECUTION))
     training |= {"budget_seconds": {f"{seconds}s": seconds for seconds in budgets}}
     source = {"commit": commit, "packages": {"torch": packages}, "base_model": base_model, "data": {"train": data}}
+    source |= {"code": {code: "h"}}
     return {"spec": {"method": {"title": title}, "training": training, "execution": execution}, "provenance": source}
 
 
@@ -98,6 +99,7 @@ CHANGES = [
     ({"packages": "2.14"}, "packages.torch = 2.13, now 2.14"),
     ({"base_model": "y"}, "base_model = x, now y"),
     ({"data": "e"}, "data.train = d, now e"),
+    ({"code": "m/__init__.py"}, "code.m.py = h, now None, code.m/__init__.py = None, now h"),
     ({"max_steps": 2}, "training.max_steps = 4, now 2"),
     ({"budgets": (10,)}, "training.budget_seconds.20s = 20, now None"),
     ({"budgets": (10, 15, 20)}, "training.budget_seconds.15s = None, now 15"),
@@ -222,7 +224,7 @@ def test_a_finished_run_is_trained_again_if_srpos_own_code_has_changed(
     before["provenance"]["source"], now["provenance"]["source"] = "a", "b"
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(before))
     for now["provenance"]["source"] in "ba":
-        prepare_run_folder(tmp_path, now | {"provenance": now["provenance"] | {"code": {"mine.py": "hash"}}})
+        prepare_run_folder(tmp_path, now)
     assert RunFiles(tmp_path).steps.exists() is stays
     written = yaml.safe_load((tmp_path / "run.yaml").read_text())
     assert written["provenance"]["source"] == ("b, a" if stays else "a")

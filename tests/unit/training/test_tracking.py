@@ -152,7 +152,10 @@ def test_a_run_of_other_settings_is_another_run(results: Path) -> None:
         origin.write_text(origin.read_text().replace(old, new))
         sync(results)
         runs += [run.info.run_id for run in mlflow_runs(results)]
-    assert len({*runs}) == 3
+    (origin.parent / "superseded" / "1").mkdir(parents=True)
+    sync(results)
+    runs += [run.info.run_id for run in mlflow_runs(results)]
+    assert len({*runs}) == 4
     assert runs[0] == runs[1]
 
 

@@ -95,6 +95,7 @@ TRIPPED: list[tuple[str, str, Values, int, float, float | None]] = [
     ("seconds", "alarm", {"seconds": from_step(60, 170, 40)}, 62, 170, 40),
     ("sampler", "warn", {"rollout_corr/log_prob_rms": from_step(3, 0.2, 0.05)}, 3, 0.2, None),
     ("sampler", "alarm", {"rollout_corr/log_prob_rms": from_step(2, 0.36, 0.05)}, 2, 0.36, None),
+    ("skipped", "warn", {"actor/skipped_updates": lambda step: float(step == 7)}, 7, 1, None),
     ("divergence", "alarm", {"loss/divergence": from_step(2, -0.002, 0.01)}, 2, -0.002, None),
 ]
 

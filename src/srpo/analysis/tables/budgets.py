@@ -32,7 +32,7 @@ def _counts(results: Results) -> pd.DataFrame:
     batch = results.experiment.training.questions_per_batch
     for run in results.run_rows:
         for budget, seconds in results.budget_seconds.items():
-            if run in results.step_logs and results.reached(run, seconds):
+            if run in results.step_logs and results.has_spent(run, budget):
                 logs = (of.get(run, None) for of in (results.step_logs, results.validation_logs))
                 steps, validations = (0 if log is None else int((log["clock"] <= seconds).sum()) for log in logs)
                 counts = {"steps": steps, "validations": validations, "questions_seen": steps * batch}

@@ -12,7 +12,7 @@ from srpo.analysis.load import load_results
 from srpo.analysis.numbers import with_numbers
 from srpo.analysis.outline import all_sections
 from srpo.analysis.statistics.estimates import Estimate
-from srpo.analysis.verdicts import Finding, findings, overall
+from srpo.analysis.verdicts import Finding, budget_of, findings, overall
 from srpo.analysis.write import make_tables
 from srpo.hosts.functional import load_method
 
@@ -139,7 +139,7 @@ def test_runs_that_stopped_before_a_budget_say_nothing_about_it(paper, hours):
         finding.claim.id: finding.verdict
         for finding in found
         for outcome in finding.outcomes
-        if outcome.reason == "runs stopped before the budget"
+        if outcome.reason == "finished runs have no number for it"
     }
     of_the_last_budget = {
         claim.id
@@ -155,6 +155,28 @@ def test_runs_that_stopped_before_a_budget_say_nothing_about_it(paper, hours):
     others = [finding for finding in found if finding.claim.id not in {*silent, *NOT_IN_THE_MATRIX}]
     assert {finding.verdict for finding in others if finding.claim.id not in TOO_CLOSE} == {"holds"}
     assert {finding.verdict for finding in others if finding.claim.id in TOO_CLOSE} <= {"undecided"}
+
+
+def test_a_step_limit_is_the_end_of_the_last_budget_alone(paper):
+    training = paper.experiment.training.model_copy(update={"max_steps": 100})
+    experiment = paper.experiment.model_copy(update={"training": training})
+    runs = paper.runs.assign(clock=4 * 3600.0, stopped_by="max_steps")
+    numbers = with_numbers(replace(paper, runs=runs, experiment=experiment)).of("qwen3-8b", "in_training")
+    assert {budget for _, method, budget in numbers if method == "srpo"} == {"1h", "10h"}
+
+
+def test_one_number_is_not_that_of_two_budgets(paper):
+    """With one budget there is no early lead; with two, no middle."""
+
+    def places(*names):
+        budgets = {name: paper.budget_seconds[name] for name in names}
+        training = paper.experiment.training.model_copy(update={"budget_seconds": budgets})
+        results = replace(paper, experiment=paper.experiment.model_copy(update={"training": training}))
+        return [budget_of(when, results) for when in ("first", "next_to_last", "last")]
+
+    assert places("1h", "5h", "10h") == ["1h", "5h", "10h"]
+    assert places("1h", "10h") == ["1h", None, "10h"]
+    assert places("10h") == [None, None, "10h"]
 
 
 def test_the_report_shows_every_claim():

@@ -10,6 +10,8 @@ from null_experiment import Null, by_base_model, with_numbers
 from scipy import stats
 
 from srpo.analysis.claims import load_claims
+from srpo.analysis.figures import learning_curves, style
+from srpo.analysis.figures.learning_curves import clock_curves
 from srpo.analysis.results import records
 from srpo.analysis.verdicts import findings
 from srpo.analysis.write import make_table, table_csv
@@ -59,15 +61,22 @@ def test_one_run_each_has_no_count_of_benchmarks_on_which_a_claim_holds(tmp_path
     assert {texts[0]: texts[4] for _, texts in grid.rows}["one seed"] == "–"
 
 
-def test_untrained_models_of_table_1_are_those_that_were_trained(tmp_path):
+def test_untrained_models_beside_trained_ones_are_those_that_were_trained(tmp_path):
     whole = by_base_model(null_experiment.results_of(tmp_path, Null()))
     (first, *_), bases = sorted(whole.runs["seed"].unique()), whole.bases
     scores = [
         (row["question_scores"] * 0 + 1 if row["seed"] == first else row["question_scores"]) for row in records(bases)
     ]
-    bases = bases.assign(question_scores=scores)
+    bases = bases.assign(question_scores=scores, avg_at_k=[row.mean() for row in scores])
     evaluations = whole.evaluations[whole.evaluations["seed"] == first]
-    frame = make_table("table1", with_numbers(replace(whole, bases=bases, evaluations=evaluations))).frame
+    validations = whole.validations[whole.validations["seed"] == first]
+    results = with_numbers(replace(whole, bases=bases, evaluations=evaluations, validations=validations))
+    figure = learning_curves.draw("Scores", results, clock_curves(results, results.experiment.methods))
+    lines = [
+        line.get_ydata()[0] for axes in figure.axes for line in axes.lines if line.get_color() == style.BASE_COLOUR
+    ]
+    assert set(lines) == {100.0}
+    frame = make_table("table1", results).frame
     untrained = frame[frame["method"] == "base"]
     assert untrained["resampled"].tolist() == [100.0] * len(untrained)
     assert set(untrained["resampled_seeds"]) == {1}
