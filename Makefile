@@ -35,10 +35,10 @@ TORCH_CPU := https://download.pytorch.org/whl/cpu
 # pip's configuration: pip installs where that names an index, and where uv finds none.
 INSTALL = [[ "$$($(1)/bin/python -m pip config list)" != *.index-url=* ]] \
 	&& $(1)/bin/python -m pip install --quiet --no-compile "$$(grep '^uv==' envs/embedded.txt)" \
-	&& $(1)/bin/uv pip install --python $(1)/bin/python $(COMPILE) --no-deps -r $(2) \
+	&& $(1)/bin/uv pip install --python $(1)/bin/python --no-deps -r $(2) \
 	|| $(1)/bin/python -m pip install --no-deps -r $(2)
-# Without compiled files each start takes seconds longer where PYTHONDONTWRITEBYTECODE is set.
-COMPILE := --compile-bytecode
+# Without compiled files each start takes up to six seconds longer where PYTHONDONTWRITEBYTECODE is set.
+COMPILE = $(1)/bin/python -m compileall -q -j 0 $(1)/lib src > /dev/null || true
 # `snakemake` finds `srpo` beside it.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 SNAKEMAKE := $(BIN)/snakemake --cores all
@@ -167,6 +167,7 @@ $(STAMP): envs/embedded.txt pyproject.toml
 	fi
 	@$(call INSTALL,$(VENV),envs/embedded.txt)
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@$(call COMPILE,$(VENV))
 	@touch $@
 
 # Only the packages that the embedded environment lacks, and another transformers; the rest comes from there.
@@ -175,6 +176,7 @@ $(SGLANG_STAMP): envs/sglang-cpu.txt $(STAMP)
 	$(BIN)/python -m venv $(SGLANG_VENV)
 	echo '*' > $(SGLANG_VENV)/.gitignore
 	$(call INSTALL,$(SGLANG_VENV),envs/sglang-cpu.txt)
+	$(call COMPILE,$(SGLANG_VENV))
 	packages='import sysconfig; print(sysconfig.get_path("purelib"))'; \
 	echo "import site; site.addsitedir('$$($(BIN)/python -c "$$packages")')" \
 		> "$$($(SGLANG_VENV)/bin/python -c "$$packages")/embedded.pth"
@@ -216,6 +218,7 @@ $(PAPER_STAMP): envs/paper.txt pyproject.toml
 	echo '*' > $(PAPER_VENV)/.gitignore
 	$(call INSTALL,$(PAPER_VENV),envs/paper.txt)
 	$(PAPER_BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	$(call COMPILE,$(PAPER_VENV))
 	touch $@
 
 # Keeps versions if paper.in allows it: those of embedded.txt for packages in both, those of paper.txt for the rest.
