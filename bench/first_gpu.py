@@ -157,7 +157,7 @@ def update(
     """
     from srpo.policy.in_process import InProcessPolicy
 
-    with tempfile.TemporaryDirectory() as folder, _any_processor():
+    with tempfile.TemporaryDirectory() as folder:
         spec = _update_spec(Path(folder), name, layers, packed, options.small)
         policy = InProcessPolicy(spec, Path(folder))
         shape = memory.shape_of(spec.model)
@@ -371,17 +371,6 @@ def _seconds_of(function: Callable[[], object], times: int) -> float:
 def _synchronize() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-
-
-@contextmanager
-def _any_processor() -> Iterator[None]:
-    """Let a policy be made in bfloat16 on a processor that emulates it: nothing is sampled there."""
-    capabilities = torch.cpu.get_capabilities
-    torch.cpu.get_capabilities = lambda: {"avx512_bf16": True}
-    try:
-        yield
-    finally:
-        torch.cpu.get_capabilities = capabilities
 
 
 def _raw_experiment(name: str) -> Result:

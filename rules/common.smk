@@ -14,7 +14,7 @@ from srpo.ground.repository import CONFIGS, REPORTS
 from srpo.starts.resolve import checkpoint_files
 from srpo.training.lengths import check_experiment
 from srpo.training.mirror import without_password
-from srpo.training.provenance import source_hash
+from srpo.training.provenance import COMPUTING, source_hash
 
 DEFAULT = "paper-in-small"
 

@@ -35,7 +35,7 @@ rule write_report:
     conda:
         "../envs/report.yaml"
     params:
-        source=source_hash("analysis"),
+        source=source_hash("analysis", *COMPUTING),
     message:
         "Write the tables, the figures and the report {output.report}"
     shell:

@@ -1,7 +1,6 @@
 """Settings of all tests."""
 
 import pytest
-import torch
 from hypothesis import settings
 from jaxtyping import install_import_hook
 from paths import ROOT
@@ -19,12 +18,6 @@ import srpo.policy  # noqa: E402, F401  before any import of verl, which picks i
 # the same examples every time, however busy the machine
 settings.register_profile("srpo", deadline=None, derandomize=True)
 settings.load_profile("srpo")
-
-
-@pytest.fixture
-def any_processor(monkeypatch):
-    """Emulated bfloat16 is slow, and has the same numbers."""
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": True})
 
 
 @pytest.fixture(scope="session")

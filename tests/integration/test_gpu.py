@@ -46,8 +46,6 @@ CUDA = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not ON_GP
 CPU = pytest.param("cpu", marks=pytest.mark.skipif(ON_GPU, reason="verl computes on the GPU in this process"))
 on_each_device = pytest.mark.parametrize("device", [CPU, CUDA])
 
-pytestmark = pytest.mark.usefixtures("any_processor")
-
 
 @pytest.fixture(scope="session")
 def host(tmp_path_factory) -> tuple[Layout, dict[str, dict]]:

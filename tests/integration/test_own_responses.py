@@ -71,7 +71,6 @@ def test_the_shipped_questions_are_right_and_new_in_the_test(monkeypatch: pytest
     assert [str(a + b) for a, b in sums] == [question.ground_truth for question in (*train, *test)]
 
 
-@pytest.mark.usefixtures("any_processor")
 def test_the_example_of_own_questions_runs_with_a_tiny_model(opened: Experiment) -> None:
     layout = Layout(Path("results/own-questions"))
     for split in ("train", "test"):

@@ -36,7 +36,9 @@ def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def trained(folder: Path, **training: object) -> RunFiles:
     """Train a run in ``folder``, which may have a part of it."""
-    experiment = tiny_experiment("sdpo", **{"validate_every": 2, "max_steps": 10} | training)
+    budgets = {"1h": 1e8, "10h": 1e9}  # beyond all steps
+    given = {"validate_every": 2, "max_steps": 10, "budget_seconds": budgets} | training
+    experiment = tiny_experiment("sdpo", **given)
     if Layout(folder / "tiny").folder.exists():
         spec, layout = experiment.run(experiment.runs()[0]), Layout(folder / "tiny")
     else:
@@ -52,6 +54,7 @@ def signals(files: RunFiles) -> list[tuple[int, str, str]]:
 def test_an_alarm_ends_a_run_only_if_the_user_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = trained(tmp_path / "whole")
     assert read_json(whole.summary)["stopped_by"] == "max_steps"
+    assert [budget and budget["step"] for budget in read_json(whole.summary)["budgets"].values()] == [None, 2]
     assert (6, "validation", "alarm") in signals(whole)
     steps = list(read_events(whole.steps))
     assert len(steps) == 10

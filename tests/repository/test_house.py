@@ -14,11 +14,11 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 32_831,
-    "code lines of src": 13_261,
-    "lines of src": 20_415,
-    "lines of analysis": 5_100,
-    "lines of tests": 23_449,
+    "code lines of Python": 32_841,
+    "code lines of src": 13_270,
+    "lines of src": 20_439,
+    "lines of analysis": 5_103,
+    "lines of tests": 23_451,
     "error branches of src": 216,
     "raise in src": 218,
     "rooms of src": 14,

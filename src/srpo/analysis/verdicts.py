@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -177,7 +177,7 @@ def _measured(claim: Claim, results: Results, model: str) -> Outcome:
     terms = {
         (method, budget): weight
         for weight, method, when in quantity.terms
-        if (budget := budget_of(when, results)) is not None
+        if (budget := budget_of(when, results, {when for *_, when in quantity.terms})) is not None
     }
     if len(terms) < len(quantity.terms):
         return Outcome(model, "not tested", reason="the experiment has too few budgets")
@@ -315,10 +315,13 @@ def _other_updates(quantity: Quantity, results: Results) -> bool:
     return len({here[name] / papers[name] for name in papers}) > 1
 
 
-def budget_of(when: str, results: Results) -> str | None:
-    """The budget that ``first``, ``next_to_last`` or ``last`` stands for; None if it would be another one's, too."""
+def budget_of(when: str, results: Results, beside: Set[str] = frozenset()) -> str | None:
+    """The budget that ``first``, ``next_to_last`` or ``last`` stands for; None if it is another of them, too.
+
+    Args:
+        beside: of which budgets the claim's terms are; of two budgets one is ``next_to_last`` beside ``last`` only.
+    """
     budgets = list(results.budget_seconds)
-    places = {"last": -1, "first": 0, "next_to_last": -2}
-    if when not in places:
-        return when
-    return budgets[places[when]] if len(budgets) > [*places].index(when) else None
+    places = {"last": (-1, 1), "first": (0, 2), "next_to_last": (-2, 2 if "last" in beside else 3)}
+    place, least = places.get(when, (0, 0))
+    return when if not least else budgets[place] if len(budgets) >= least else None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from srpo.ground.files import read_bytes, write_bytes
+from srpo.questions.rewards import find_reward
 
 SplitName = Literal["train", "test"]
 
@@ -24,6 +25,11 @@ class Question:
     reward: str
     data_source: str
     response: str | None = None
+
+
+def true_solution(question: Question) -> str:
+    """A right response: the file's own, or the ground truth as one."""
+    return question.response or find_reward(question.reward).solution(question.ground_truth)
 
 
 def question_key(messages: Sequence[Mapping[str, str]]) -> str:

@@ -10,11 +10,11 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from srpo.experiment.config import Experiment, Training
+from srpo.experiment.config import Experiment, RunSpec, Training
 from srpo.ground.errors import SrpoError
 from srpo.questions.prompts import prompt_lengths, response_texts, turn_marks
 from srpo.questions.rewards import compute_reward, shortest_answer
-from srpo.questions.splits import Question
+from srpo.questions.splits import Question, true_solution
 from srpo.starts.data import known_questions
 
 if TYPE_CHECKING:
@@ -58,6 +58,26 @@ def check_lengths(
         check_tokenizer(tokenizer, texts, right, where)
 
 
+def check_teacher(
+    tokenizer: PreTrainedTokenizerFast, questions: Sequence[Question], spec: RunSpec, positions: int
+) -> None:
+    """Check that the teacher is shown whole responses, whose end is the answer.
+
+    Args:
+        questions: those that are trained.
+        positions: tokens of the longest sequence that the model was made for.
+    """
+    training, method = spec.training, spec.method
+    truths = [true_solution(question) for question in questions] if method.teacher_context.shows_ground_truth else [""]
+    longest = max([training.max_response_length, *map(len, tokenizer(truths, add_special_tokens=False)["input_ids"])])
+    room = min(training.max_reprompt_len, positions - training.max_response_length) - training.max_prompt_length
+    if method.needs_teacher and room < longest:
+        raise SrpoError(
+            f"{spec.id.path}: the teacher's prompt has room for a response of {room} tokens, one may have {longest}; "
+            f"change training.max_reprompt_len, or lengths for the model's {positions} positions"
+        )
+
+
 def check_tokenizer(
     tokenizer: PreTrainedTokenizerFast, asked: Sequence[str], right: Sequence[tuple[Question, str]], where: str
 ) -> None:
@@ -77,8 +97,10 @@ def check_tokenizer(
 
 
 def check_experiment(experiment: Experiment) -> None:
-    """Refuse what is too long in questions that are known before a split is written."""
+    """Refuse what is too long in questions that are known before a split is written, and a teacher that reads less."""
     training, trained = experiment.training, {run.benchmark for run in experiment.runs()}
+    if (limit := training.max_reprompt_len) < (least := training.max_prompt_length + training.max_response_length):
+        raise SrpoError(f"training.max_reprompt_len = {limit}: at least a prompt and a response, {least}")
     for name, benchmark in experiment.benchmarks.items():
         for split in ("train", "test") if name in trained else ("test",):
             if questions := known_questions(benchmark, split):

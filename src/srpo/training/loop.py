@@ -44,7 +44,7 @@ from srpo.training.batch import Batch
 from srpo.training.checkpoints import CHECKPOINT_SHARE
 from srpo.training.clock import PhaseTimer, best_of_budgets, seconds_of_step
 from srpo.training.interruption import Interrupted, Interruption
-from srpo.training.lengths import check_lengths
+from srpo.training.lengths import check_lengths, check_teacher
 from srpo.training.metrics import group_record
 from srpo.training.provenance import origin_of, prepare_run_folder
 from srpo.training.questions import questions_of_step
@@ -70,6 +70,7 @@ class Run:
         )
         check_lengths(policy.tokenizer, self.train_questions, "train", spec.training)
         check_lengths(policy.tokenizer, self.test_questions, "test", spec.training)
+        check_teacher(policy.tokenizer, self.train_questions, spec, policy.positions)
         self.horizon = max(self.training.budget_seconds.values())
         self.step, self.clock, self.wall_seconds = 0, 0.0, 0.0
         self.validations: list[dict[str, Any]] = []
@@ -307,6 +308,9 @@ class Run:
         """The selected validation of each budget and the cost of the run."""
         budgets = self.training.budget_seconds
         best = best_of_budgets(self.validations, budgets)
+        if self.stopped_by == "max_steps":  # the planned end of the last budget, not of one before
+            reached = {label for label, seconds in budgets.items() if seconds <= self.clock} | {[*budgets][-1]}
+            best = {label: validation if label in reached else None for label, validation in best.items()}
         return {
             "run": self.spec.id.model_dump(),
             "steps": self.step,

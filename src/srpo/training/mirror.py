@@ -121,8 +121,8 @@ class Mirror:
         validations, steps = list(read_events(files.validations)), list(read_events(files.steps))
         begin = next(read_events(files.attempts), {}).get("time")
         same = {key: value for key, value in identity_of(spec).items() if not _PROLONGS.match(key)}
-        again = len([*files.superseded.glob("*")])  # how often the run started over
-        origin = _hash(begin, again, same, *map(provenance.get, ("srpo", "source", "data", "base_model", "code")))
+        again = [path.name for path in sorted(files.superseded.glob("*"))]  # of a run that started over
+        origin = _hash(begin, *again, same, *map(provenance.get, ("srpo", "source", "data", "base_model", "code")))
         seed = f"s{spec['id']['seed']} " if "method" in spec else ""
         name = f"{{method}} {{benchmark}} {seed}{{model}}".format(**spec["id"])
         with self._turn() as client:

@@ -191,7 +191,8 @@ def _differences(before: dict[str, Any], now: dict[str, Any], parts: Iterable[st
         {part: origin["provenance"].get(part) or {} for part in parts} | filled_in(origin["spec"])
         for origin in (before, now)
     )
-    return changed(old, new)
+    # not a file of own code that an older version of srpo did not look at
+    return {k: values for k, values in changed(old, new).items() if not k.startswith("code.") or values[0] is not None}
 
 
 def _edited(before: dict[str, Any], now: dict[str, Any]) -> Changed:

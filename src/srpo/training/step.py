@@ -21,8 +21,8 @@ from srpo.policy.batches import Entries, kept_entry, pack_targets, rollouts_of, 
 from srpo.policy.interface import Policy, gradient_norm, update_metrics
 from srpo.policy.placement import Bundle, Placement, Prompts, RowOrder, bundle_rollouts
 from srpo.questions.prompts import response_texts, student_prompts, teacher_prompt_ids
-from srpo.questions.rewards import compute_reward, find_reward, in_format
-from srpo.questions.splits import Question
+from srpo.questions.rewards import compute_reward, in_format
+from srpo.questions.splits import Question, true_solution
 from srpo.rollout.interface import SamplingParams
 from srpo.training.batch import Batch, Schedule
 from srpo.training.clock import PhaseTimer
@@ -192,7 +192,7 @@ class Step:
             elif earlier[row]:
                 solution = batch.earlier[row].text
             elif truth[row]:
-                solution = question.response or find_reward(question.reward).solution(question.ground_truth)
+                solution = true_solution(question)
             else:
                 return rollouts.prompts[row]
             if (shown := (number, solution)) not in known:

@@ -65,7 +65,6 @@ def test_a_title_and_where_a_model_is_change_no_section() -> None:
 def test_a_changed_file_of_ones_own_code_changes_the_job(
     installed: bool, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of an installed module, a changed file of its package: packages beside that package are not one's own code."""
     if installed:
         tmp_path /= "site-packages"
         tmp_path.mkdir()

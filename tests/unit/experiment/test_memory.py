@@ -108,7 +108,6 @@ def _tensor_bytes(value) -> int:
     return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
-@pytest.mark.usefixtures("any_processor")
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("method", ["grpo", "srpo", "srpo_live_teacher"])
 def test_a_real_checkpoint_has_the_bytes_of_the_formula(method: str, precision: str, tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-import torch
 
-from srpo.ground.machine import host_memory_gb, processor
+from srpo.ground.machine import host_memory_gb
 
 MEBIBYTE = 2**20
 
@@ -85,9 +84,3 @@ def test_memory_that_processes_share_counts_once() -> None:
         with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as shared:
             assert sum(shared[::4096]) == 0
             assert grown_by("file", Path(file.name)) < 0.05
-
-
-def test_the_processor_has_its_name_and_its_vector_instructions() -> None:
-    name, _, instructions = processor().rpartition(", ")
-    assert name
-    assert instructions == torch.backends.cpu.get_cpu_capability()

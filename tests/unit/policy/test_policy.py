@@ -289,7 +289,7 @@ def test_float32_weights_are_the_bytes_that_verl_would_write(start, tmp_path):
     assert list((tmp_path / "complete").glob("optim*.pt"))
 
 
-def test_bfloat16_weights_are_the_rounded_ones(start, tmp_path, any_processor):
+def test_bfloat16_weights_are_the_rounded_ones(start, tmp_path):
     run = start("srpo", mini_batch_questions=2, execution={"precision": "bfloat16"})
     run.policy.save_weights(tmp_path)
     exported = AutoModelForCausalLM.from_pretrained(tmp_path / WEIGHTS, dtype="auto")

@@ -124,7 +124,7 @@ def test_log_probs_are_those_of_transformers(prompts, family, heads, kv_heads, h
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_bfloat16_is_as_near_to_float32_as_that_of_transformers(prompts, family, any_processor):
+def test_bfloat16_is_as_near_to_float32_as_that_of_transformers(prompts, family):
     """Both round, at other places: neither is exact, and one is not further off than one and a half times the other."""
     model = make_model(family=family)
     completions = make_engine(model, precision="bfloat16").generate(prompts, PARAMS, SEEDS)

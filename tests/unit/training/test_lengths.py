@@ -10,10 +10,11 @@ from tiny import prepare, tiny_experiment
 
 from srpo.experiment.compose import load_experiment
 from srpo.ground.errors import SrpoError
+from srpo.hosts.functional import load_method
 from srpo.questions.prompts import student_prompts
 from srpo.questions.splits import read_split, write_split
 from srpo.starts.open_tokenizer import open_tokenizer
-from srpo.training.lengths import check_experiment, check_lengths
+from srpo.training.lengths import check_experiment, check_lengths, check_teacher
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +53,26 @@ def test_lengths_are_those_of_the_prompts_that_the_policy_sees(prepared):
 
 def test_lengths_that_are_too_short_for_any_tokenizer_are_refused_before_there_is_one():
     experiment = load_experiment(reported_experiment())
-    fits = limited(experiment.training, max_prompt_length=17, max_response_length=5, max_reprompt_len=17)
+    fits = limited(experiment.training, max_prompt_length=17, max_response_length=5, max_reprompt_len=22)
     check_experiment(experiment.model_copy(update={"training": fits}))
-    for key in ("max_prompt_length", "max_response_length"):
+    for key in ("max_prompt_length", "max_response_length", "max_reprompt_len"):
         short = limited(fits, **{key: getattr(fits, key) - 1})
         with refused(f"training.{key} = {getattr(short, key)}"):
             check_experiment(experiment.model_copy(update={"training": short}))
+
+
+def test_a_teacher_is_shown_whole_responses(prepared):
+    spec, tokenizer, questions = prepared
+    lengths = {"max_prompt_length": 20, "max_response_length": 5, "max_reprompt_len": 25}
+    spec = spec.model_copy(update={"training": limited(spec.training, **lengths), "method": load_method("srpo")})
+    check_teacher(tokenizer, questions, spec, positions=30)
+    with refused("room for a response of 4 tokens, one may have 5"):
+        check_teacher(tokenizer, questions, spec, positions=29)
+    check_teacher(tokenizer, questions, spec.model_copy(update={"method": load_method("grpo")}), positions=29)
+    context = {"solution": "sibling_or_ground_truth"}
+    shown = spec.model_copy(update={"method": load_method("srpo", teacher_context=context)})
+    with refused("one may have 200"):
+        check_teacher(tokenizer, [replace(questions[0], response=200 * "!")], shown, positions=30)
 
 
 def test_the_shortest_right_response_may_be_all_that_fits(prepared):

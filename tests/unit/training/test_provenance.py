@@ -99,7 +99,7 @@ CHANGES = [
     ({"packages": "2.14"}, "packages.torch = 2.13, now 2.14"),
     ({"base_model": "y"}, "base_model = x, now y"),
     ({"data": "e"}, "data.train = d, now e"),
-    ({"code": "m/__init__.py"}, "code.m.py = h, now None, code.m/__init__.py = None, now h"),
+    ({"code": "m/__init__.py"}, "code.m.py = h, now None"),
     ({"max_steps": 2}, "training.max_steps = 4, now 2"),
     ({"budgets": (10,)}, "training.budget_seconds.20s = 20, now None"),
     ({"budgets": (10, 15, 20)}, "training.budget_seconds.15s = None, now 15"),

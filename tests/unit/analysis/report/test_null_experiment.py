@@ -15,6 +15,7 @@ from srpo.analysis.report import remarks, write_report
 from srpo.analysis.statistics.deciding import holm
 from srpo.analysis.verdicts import UNTESTED, findings
 from srpo.analysis.write import make_table
+from srpo.hosts.functional import load_method
 
 FAMILY = [claim for claim in load_claims() if claim.primary]
 PRIMARY = [c.id for c in FAMILY if {method for _, method, _ in c.quantity.terms} <= {*null_experiment.METHODS}]
@@ -119,6 +120,13 @@ def test_other_test_questions_are_named_and_refused(same):
     counts = with_numbers(replace(same, validations=longer))
     assert verdicts(counts)["srpo_over_grpo_last"] == "not tested"
     assert any("209 and 210 test questions" in remark for remark in remarks(counts))
+
+
+def test_a_run_that_never_reached_its_second_phase_is_a_remark(same):
+    phased = load_method("srpo_then_grpo", first_phase_steps=10**6)
+    experiment = same.experiment.model_copy(update={"methods": same.experiment.methods | {"srpo": phased}})
+    found = [remark for remark in remarks(replace(same, experiment=experiment)) if "first phase" in remark]
+    assert len(found) == len(same.runs[same.runs["method"] == "srpo"])
 
 
 def test_a_claim_waits_for_what_must_be_given(same, one_seed):
