@@ -161,14 +161,16 @@ def _not_given(given: Given, claim: Claim, results: Results, outcome: Outcome) -
     """Why the premise of a claim is not shown; empty if it is shown."""
     before = Quantity(kind=claim.quantity.kind, score=claim.quantity.score, terms=given.terms)
     premise = claim.model_copy(update={"quantity": before, "rule": given.rule})
-    return "" if _measured(premise, results, outcome.model).p_holds < ALPHA else f"not shown that {given.statement}"
+    here = results.benchmarks(outcome.model, [method for _, method, _ in claim.quantity.terms])
+    shown = _measured(premise, results, outcome.model, here).p_holds < ALPHA
+    return "" if shown else f"not shown that {given.statement}"
 
 
 # ---------------------------------------------------------------- the numbers
 
 
-def _measured(claim: Claim, results: Results, model: str) -> Outcome:
-    """The claim's estimate without a verdict, or the reason why there is none."""
+def _measured(claim: Claim, results: Results, model: str, on: Sequence[str] = ()) -> Outcome:
+    """The claim's estimate without a verdict, or the reason why there is none; ``on`` these benchmarks if any."""
     quantity = claim.quantity
     methods = dict.fromkeys(method for _, method, _ in quantity.terms)
     absent = [m for m in methods if m != BASE and m not in results.plans[model]]
@@ -181,7 +183,7 @@ def _measured(claim: Claim, results: Results, model: str) -> Outcome:
     }
     if len(terms) < len(quantity.terms):
         return Outcome(model, "not tested", reason="the experiment has too few budgets")
-    planned_on = results.benchmarks(model, methods)
+    planned_on = [*on] or results.benchmarks(model, methods)
     mixed = results.incomparable if quantity.kind not in ("metric", "step_seconds") else {}
     if refused := [f"{results.benchmark_title(name)}: {mixed[name]}" for name in planned_on if name in mixed]:
         return Outcome(model, "not tested", reason=f"runs cannot be compared ({'; '.join(refused)})")
@@ -318,8 +320,7 @@ def _other_updates(quantity: Quantity, results: Results) -> bool:
 def budget_of(when: str, results: Results, beside: Set[str] = frozenset()) -> str | None:
     """The budget that ``first``, ``next_to_last`` or ``last`` stands for; None if it is another of them, too.
 
-    Args:
-        beside: of which budgets the claim's terms are; of two budgets one is ``next_to_last`` beside ``last`` only.
+    Of two budgets one is ``next_to_last`` only ``beside`` the last, where a claim has terms of both.
     """
     budgets = list(results.budget_seconds)
     places = {"last": (-1, 1), "first": (0, 2), "next_to_last": (-2, 2 if "last" in beside else 3)}

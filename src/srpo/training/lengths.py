@@ -7,12 +7,13 @@ questions with their model's tokenizer, and an experiment checks the words of th
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from srpo.experiment.config import Experiment, RunSpec, Training
+from srpo.experiment.config import Experiment, Training
 from srpo.ground.errors import SrpoError
-from srpo.questions.prompts import prompt_lengths, response_texts, turn_marks
+from srpo.questions.prompts import prompt_lengths, response_texts, strip_thinking, teacher_prompt_ids, turn_marks
 from srpo.questions.rewards import compute_reward, shortest_answer
 from srpo.questions.splits import Question, true_solution
 from srpo.starts.data import known_questions
@@ -59,22 +60,26 @@ def check_lengths(
 
 
 def check_teacher(
-    tokenizer: PreTrainedTokenizerFast, questions: Sequence[Question], spec: RunSpec, positions: int
+    tokenizer: PreTrainedTokenizerFast,
+    questions: Sequence[Question],
+    training: Training,
+    positions: int = sys.maxsize,
+    shows_ground_truth: bool = False,
 ) -> None:
-    """Check that the teacher is shown whole responses, whose end is the answer.
+    """Check that a teacher can be shown whole responses, whose end is the answer, after the longest question.
 
-    Args:
-        questions: those that are trained.
-        positions: tokens of the longest sequence that the model was made for.
+    A hundredth of the longest may be cut: so long a response is cut at its own limit, too. ``positions``: tokens of the
+    longest sequence that the model was made for.
     """
-    training, method = spec.training, spec.method
-    truths = [true_solution(question) for question in questions] if method.teacher_context.shows_ground_truth else [""]
+    question = max(questions, key=lambda question: sum(len(message["content"]) for message in question.messages))
+    limit = min(training.max_reprompt_len, positions - training.max_response_length)
+    room = limit - len(teacher_prompt_ids(tokenizer, question.messages, "", limit))
+    truths = [strip_thinking(true_solution(each)) for each in questions] if shows_ground_truth else [""]
     longest = max([training.max_response_length, *map(len, tokenizer(truths, add_special_tokens=False)["input_ids"])])
-    room = min(training.max_reprompt_len, positions - training.max_response_length) - training.max_prompt_length
-    if method.needs_teacher and room < longest:
+    if room < 0.99 * longest:
         raise SrpoError(
-            f"{spec.id.path}: the teacher's prompt has room for a response of {room} tokens, one may have {longest}; "
-            f"change training.max_reprompt_len, or lengths for the model's {positions} positions"
+            f"{question.data_source}: the teacher's prompt has room for a response of {room} tokens, one may have "
+            f"{longest}; change training.max_reprompt_len, or lengths for the model's {positions} positions"
         )
 
 

@@ -70,7 +70,9 @@ class Run:
         )
         check_lengths(policy.tokenizer, self.train_questions, "train", spec.training)
         check_lengths(policy.tokenizer, self.test_questions, "test", spec.training)
-        check_teacher(policy.tokenizer, self.train_questions, spec, policy.positions)
+        if spec.method.needs_teacher:
+            truths = spec.method.teacher_context.shows_ground_truth
+            check_teacher(policy.tokenizer, self.train_questions, spec.training, policy.positions, truths)
         self.horizon = max(self.training.budget_seconds.values())
         self.step, self.clock, self.wall_seconds = 0, 0.0, 0.0
         self.validations: list[dict[str, Any]] = []

@@ -20,7 +20,7 @@ from srpo.rollout.checkpoint import end_tokens
 from srpo.rollout.interface import RolloutEngine, SamplingParams
 from srpo.starts.open_tokenizer import open_tokenizer
 from srpo.training.evaluate_run import serving, with_servers
-from srpo.training.lengths import check_lengths
+from srpo.training.lengths import check_lengths, check_teacher
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ def sample_teacher(job: Job, benchmark: str, layout: Layout, questions: int) -> 
     tokenizer = open_tokenizer(layout.model(model))
     known = read_split(layout.split(job.benchmark.data_set, "train"))
     check_lengths(tokenizer, known, "train", training)
+    check_teacher(tokenizer, known, training)
     new = not_learned(job.model, known)
     asked = random.Random(derive_seed("gap questions")).sample(new, min(questions, len(new)))
     log = layout.log("gap", model, benchmark, "server")

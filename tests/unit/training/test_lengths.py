@@ -10,8 +10,7 @@ from tiny import prepare, tiny_experiment
 
 from srpo.experiment.compose import load_experiment
 from srpo.ground.errors import SrpoError
-from srpo.hosts.functional import load_method
-from srpo.questions.prompts import student_prompts
+from srpo.questions.prompts import student_prompts, teacher_prompt_ids
 from srpo.questions.splits import read_split, write_split
 from srpo.starts.open_tokenizer import open_tokenizer
 from srpo.training.lengths import check_experiment, check_lengths, check_teacher
@@ -63,16 +62,15 @@ def test_lengths_that_are_too_short_for_any_tokenizer_are_refused_before_there_i
 
 def test_a_teacher_is_shown_whole_responses(prepared):
     spec, tokenizer, questions = prepared
-    lengths = {"max_prompt_length": 20, "max_response_length": 5, "max_reprompt_len": 25}
-    spec = spec.model_copy(update={"training": limited(spec.training, **lengths), "method": load_method("srpo")})
-    check_teacher(tokenizer, questions, spec, positions=30)
-    with refused("room for a response of 4 tokens, one may have 5"):
-        check_teacher(tokenizer, questions, spec, positions=29)
-    check_teacher(tokenizer, questions, spec.model_copy(update={"method": load_method("grpo")}), positions=29)
-    context = {"solution": "sibling_or_ground_truth"}
-    shown = spec.model_copy(update={"method": load_method("srpo", teacher_context=context)})
+    frame = max(len(teacher_prompt_ids(tokenizer, question.messages, "", 512)) for question in questions)
+    fits = limited(spec.training, max_response_length=20, max_reprompt_len=frame + 20)
+    check_teacher(tokenizer, questions, fits, frame + 40)
+    with refused("room for a response of 19 tokens, one may have 20"):
+        check_teacher(tokenizer, questions, fits, frame + 39)
+    thought, long = (replace(questions[0], response=text) for text in (f"<think>{200 * '!'}</think>!", 200 * "!"))
+    check_teacher(tokenizer, [thought, *questions], fits, frame + 40, True)
     with refused("one may have 200"):
-        check_teacher(tokenizer, [replace(questions[0], response=200 * "!")], shown, positions=30)
+        check_teacher(tokenizer, [long, *questions], fits, frame + 40, True)
 
 
 def test_the_shortest_right_response_may_be_all_that_fits(prepared):
