@@ -14,17 +14,17 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 32_850,
+    "code lines of Python": 32_852,
     "code lines of src": 13_281,
-    "lines of src": 20_448,
-    "lines of analysis": 5_104,
-    "lines of tests": 23_449,
+    "lines of src": 20_447,
+    "lines of analysis": 5_102,
+    "lines of tests": 23_451,
     "error branches of src": 216,
     "raise in src": 218,
     "rooms of src": 14,
     "modules of more than 500 lines": 2,
     "lines of rules, Snakefile and profiles": 467,
-    "words of pages": 15_366,
+    "words of pages": 15_383,
 }
 
 

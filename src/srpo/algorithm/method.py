@@ -162,6 +162,11 @@ class Method(Config):
         return any(phase.routing.needs_teacher for phase in self.phases)
 
     @property
+    def shows_solutions(self) -> bool:
+        """Whether the teacher is shown a solution in some case."""
+        return any(BRANCHES[name].sibling in ("if_correct", "required") for name in self.branches)
+
+    @property
     def distils(self) -> bool:
         """Whether any rollout of any phase enters a distillation loss."""
         return any(phase.routing.distils for phase in self.phases)
@@ -209,8 +214,7 @@ class Method(Config):
                 if BRANCHES[name].sibling == "required" and not context.shows_ground_truth:
                     others = ", ".join(name for name, branch in BRANCHES.items() if branch.sibling != "required")
                     raise ValueError(f"{case} = {name}: no sibling to show the teacher; use {others}")
-        shows = {"if_correct", "required"}
-        if context != SIBLING_ONLY and shows.isdisjoint(BRANCHES[name].sibling for name in self.branches):
+        if context != SIBLING_ONLY and not self.shows_solutions:
             raise ValueError(
                 f"teacher_context.solution = {context.solution}: no branch of the method shows its teacher a solution"
             )

@@ -318,11 +318,9 @@ def _other_updates(quantity: Quantity, results: Results) -> bool:
 
 
 def budget_of(when: str, results: Results, beside: Set[str] = frozenset()) -> str | None:
-    """The budget that ``first``, ``next_to_last`` or ``last`` stands for; None if it is another of them, too.
-
-    Of two budgets one is ``next_to_last`` only ``beside`` the last, where a claim has terms of both.
-    """
+    """The budget that ``first``, ``next_to_last`` or ``last`` stands for; None if it is another of them, too."""
     budgets = list(results.budget_seconds)
+    # of two budgets one is next to the last only beside it, where a claim has terms of both
     places = {"last": (-1, 1), "first": (0, 2), "next_to_last": (-2, 2 if "last" in beside else 3)}
     place, least = places.get(when, (0, 0))
     return when if not least else budgets[place] if len(budgets) >= least else None

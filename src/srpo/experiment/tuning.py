@@ -30,9 +30,10 @@ def collect(experiment: Experiment, layout: Layout) -> Tuned:
         raise SrpoError(f"experiment {experiment.name} is no search: it has no variants.held_out_questions")
     runs = experiment.runs()
     summaries = {run: read_json(layout.run_files(run).summary) for run in runs}
+    reached = [b for b in experiment.training.budget_seconds if all(s["budgets"][b] for s in summaries.values())]
     tried = []
     for name, trial in experiment.variants.items():
-        scores = [_score(run, summary) for run, summary in summaries.items() if run.method == name]
+        scores = [_score(run, summary, reached) for run, summary in summaries.items() if run.method == name]
         tried.append(TrialResult(method=trial.of, values=trial.values, score=round(fmean(scores), 2)))
     best: dict[str, TrialResult] = {}
     for one in tried:
@@ -60,10 +61,8 @@ def write(tuned: Tuned, path: Path) -> None:
     write_text(path, HEADER.format(search=tuned.search, number=number) + content)
 
 
-def _score(run: RunId, summary: dict[str, Any]) -> float:
+def _score(run: RunId, summary: dict[str, Any], reached: list[str]) -> float:
     for label, best in summary["budgets"].items():
         if best is None and summary["stopped_by"] != "max_steps":
-            raise SrpoError(
-                f"run {run.path}: no validation within {label}; give a longer budget or validate more often"
-            )
-    return 100 * fmean(best["avg_at_k"] for best in summary["budgets"].values() if best)
+            raise SrpoError(f"run {run.path}: no validation within {label}; give longer budgets or validate more often")
+    return 100 * fmean(summary["budgets"][label]["avg_at_k"] for label in reached)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from srpo.algorithm.teacher import SIBLING_ONLY, TeacherContext
 from srpo.experiment.config import Experiment, Training
 from srpo.ground.errors import SrpoError
 from srpo.questions.prompts import prompt_lengths, response_texts, strip_thinking, teacher_prompt_ids, turn_marks
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 def check_lengths(
     tokenizer: PreTrainedTokenizerFast | None, questions: Sequence[Question], split: str, training: Training
-) -> None:
-    """Check that every prompt, with its chat template, and some right response are short enough.
+) -> Question:
+    """Check that every prompt, with its chat template, and some right response are short enough; the longest question.
 
     Args:
         tokenizer: of the model that will read the questions. None, before there is one: words are counted instead of
@@ -57,30 +58,28 @@ def check_lengths(
         raise SrpoError(f"{where}: {what}")
     if tokenizer:
         check_tokenizer(tokenizer, texts, right, where)
+    return question
 
 
 def check_teacher(
     tokenizer: PreTrainedTokenizerFast,
-    questions: Sequence[Question],
+    longest: Question,
     training: Training,
     positions: int = sys.maxsize,
-    shows_ground_truth: bool = False,
+    context: TeacherContext = SIBLING_ONLY,
+    questions: Sequence[Question] = (),
 ) -> None:
-    """Check that a teacher can be shown whole responses, whose end is the answer, after the longest question.
+    """Check that a teacher can be shown whole responses, whose end is the answer, after the ``longest`` question.
 
-    A hundredth of the longest may be cut: so long a response is cut at its own limit, too. ``positions``: tokens of the
-    longest sequence that the model was made for.
+    A hundredth may be cut: so long a sibling is cut at its own limit, too. ``positions`` are the model's.
     """
-    question = max(questions, key=lambda question: sum(len(message["content"]) for message in question.messages))
     limit = min(training.max_reprompt_len, positions - training.max_response_length)
-    room = limit - len(teacher_prompt_ids(tokenizer, question.messages, "", limit))
-    truths = [strip_thinking(true_solution(each)) for each in questions] if shows_ground_truth else [""]
-    longest = max([training.max_response_length, *map(len, tokenizer(truths, add_special_tokens=False)["input_ids"])])
-    if room < 0.99 * longest:
-        raise SrpoError(
-            f"{question.data_source}: the teacher's prompt has room for a response of {room} tokens, one may have "
-            f"{longest}; change training.max_reprompt_len, or lengths for the model's {positions} positions"
-        )
+    room = limit - len(teacher_prompt_ids(tokenizer, longest.messages, "", limit))
+    truths = [strip_thinking(true_solution(question)) for question in questions] if context.shows_ground_truth else [""]
+    shown = [*map(len, tokenizer(truths, add_special_tokens=False)["input_ids"])]
+    if room < 0.99 * (most := max(shown + [training.max_response_length] * context.shows_siblings)):
+        what = f"the teacher's prompt has room for a response of {room} tokens, one may have {most}"
+        raise SrpoError(f"{longest.data_source}: {what}; change training.max_reprompt_len or other lengths")
 
 
 def check_tokenizer(

@@ -68,11 +68,11 @@ class Run:
         self.train_questions, self.test_questions = (
             read_split(layout.split(spec.benchmark.data_set, split)) for split in ("train", "test")
         )
-        check_lengths(policy.tokenizer, self.train_questions, "train", spec.training)
+        longest = check_lengths(policy.tokenizer, self.train_questions, "train", spec.training)
         check_lengths(policy.tokenizer, self.test_questions, "test", spec.training)
-        if spec.method.needs_teacher:
-            truths = spec.method.teacher_context.shows_ground_truth
-            check_teacher(policy.tokenizer, self.train_questions, spec.training, policy.positions, truths)
+        if spec.method.shows_solutions:
+            given = longest, spec.training, policy.positions, spec.method.teacher_context, self.train_questions
+            check_teacher(policy.tokenizer, *given)
         self.horizon = max(self.training.budget_seconds.values())
         self.step, self.clock, self.wall_seconds = 0, 0.0, 0.0
         self.validations: list[dict[str, Any]] = []

@@ -55,8 +55,7 @@ def sample_teacher(job: Job, benchmark: str, layout: Layout, questions: int) -> 
     model, training = job.model.name, job.training
     tokenizer = open_tokenizer(layout.model(model))
     known = read_split(layout.split(job.benchmark.data_set, "train"))
-    check_lengths(tokenizer, known, "train", training)
-    check_teacher(tokenizer, known, training)
+    check_teacher(tokenizer, check_lengths(tokenizer, known, "train", training), training)
     new = not_learned(job.model, known)
     asked = random.Random(derive_seed("gap questions")).sample(new, min(questions, len(new)))
     log = layout.log("gap", model, benchmark, "server")

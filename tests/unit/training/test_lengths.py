@@ -8,6 +8,7 @@ from one_line import refused
 from synthetic import tiny_experiment as reported_experiment
 from tiny import prepare, tiny_experiment
 
+from srpo.algorithm.teacher import TeacherContext
 from srpo.experiment.compose import load_experiment
 from srpo.ground.errors import SrpoError
 from srpo.questions.prompts import student_prompts, teacher_prompt_ids
@@ -62,15 +63,17 @@ def test_lengths_that_are_too_short_for_any_tokenizer_are_refused_before_there_i
 
 def test_a_teacher_is_shown_whole_responses(prepared):
     spec, tokenizer, questions = prepared
-    frame = max(len(teacher_prompt_ids(tokenizer, question.messages, "", 512)) for question in questions)
-    fits = limited(spec.training, max_response_length=20, max_reprompt_len=frame + 20)
-    check_teacher(tokenizer, questions, fits, frame + 40)
+    frames = [len(teacher_prompt_ids(tokenizer, question.messages, "", 512)) for question in questions]
+    fits = limited(spec.training, max_response_length=20, max_reprompt_len=max(frames) + 20)
+    longest = check_lengths(tokenizer, questions, "train", fits)
+    check_teacher(tokenizer, longest, fits, max(frames) + 40)
     with refused("room for a response of 19 tokens, one may have 20"):
-        check_teacher(tokenizer, questions, fits, frame + 39)
-    thought, long = (replace(questions[0], response=text) for text in (f"<think>{200 * '!'}</think>!", 200 * "!"))
-    check_teacher(tokenizer, [thought, *questions], fits, frame + 40, True)
+        check_teacher(tokenizer, longest, fits, max(frames) + 39)
+    truth = TeacherContext(solution="ground_truth")
+    thought, long = (replace(longest, response=text) for text in (f"<think>{200 * '!'}</think>!", 200 * "!"))
+    check_teacher(tokenizer, longest, fits, max(frames) + 39, truth, [thought])
     with refused("one may have 200"):
-        check_teacher(tokenizer, [long, *questions], fits, frame + 40, True)
+        check_teacher(tokenizer, longest, fits, max(frames) + 39, truth, [long])
 
 
 def test_the_shortest_right_response_may_be_all_that_fits(prepared):
