@@ -14,9 +14,9 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 32_852,
-    "code lines of src": 13_281,
-    "lines of src": 20_447,
+    "code lines of Python": 32_853,
+    "code lines of src": 13_282,
+    "lines of src": 20_448,
     "lines of analysis": 5_102,
     "lines of tests": 23_451,
     "error branches of src": 216,

@@ -30,7 +30,8 @@ def collect(experiment: Experiment, layout: Layout) -> Tuned:
         raise SrpoError(f"experiment {experiment.name} is no search: it has no variants.held_out_questions")
     runs = experiment.runs()
     summaries = {run: read_json(layout.run_files(run).summary) for run in runs}
-    reached = [b for b in experiment.training.budget_seconds if all(s["budgets"][b] for s in summaries.values())]
+    first, *_ = summaries.values()
+    reached = [label for label in first["budgets"] if all(each["budgets"][label] for each in summaries.values())]
     tried = []
     for name, trial in experiment.variants.items():
         scores = [_score(run, summary, reached) for run, summary in summaries.items() if run.method == name]
