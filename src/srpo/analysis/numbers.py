@@ -17,7 +17,7 @@ value per question, or one if it has no questions. Scores are in percent:
 ``late_drop``
     By how many points a finished run ends below its best; when: ``end``.
 
-A run that is still within a budget has no score there: it may improve. Seconds per step (``step_seconds`` and
+A run has no score at a budget that it has not spent (``has_spent``). Seconds per step (``step_seconds`` and
 ``phase_seconds/*``) are means over the steps up to a budget, ``validations`` their number. Metrics are means over the
 first (``early``) or last (``late``) tenth of a finished run's steps, or over ``all``.
 """

@@ -19,7 +19,7 @@ def table(results: Results) -> Table:
             body.append((results.method_title(method), texts))
     heads = [(title, results.experiment.budget_title(budget)) for title in COUNTS.values() for budget in budgets]
     notes = [
-        "The fewest and the most of a method's runs that have reached the budget or have ended. Budgets: "
+        "The fewest and the most of a method's runs with a score at the budget. Budgets: "
         f"{results.budgets_listed}. A step or a validation counts if it has ended by then. One of these validations "
         "gives the score, nothing is interpolated; so no claim is tested on a budget with fewer than three."
     ]
