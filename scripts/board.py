@@ -95,7 +95,7 @@ class Comparison:
             if self.benchmarks == 5
             else f"{self.benchmarks} benchmark{'s' * (self.benchmarks > 1)}"
         )
-        runs = "" if self.runs == 1 else f", {self.runs} runs"
+        runs = "" if self.runs == 1 else f", {self.runs} runs of each method"
         size = self.model.removeprefix("Qwen3-")
         return (
             f"{self.source} {size}, {of}{runs}: {self.value:+.1f}, chance ± {self.chance:.1f}"

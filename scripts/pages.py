@@ -82,7 +82,7 @@ def experiments() -> str:
         gpus = experiment.execution.ranks if experiment.scale == "paper" else 0
         rows.append((gpus, experiment.name, purpose(file), len(experiment.runs())))
     return grid(
-        ("experiment", "what it is for", "runs", "a run takes"),
+        ("experiment", "what it is for", "runs", "a run needs"),
         [
             (f"`{name}`", what, str(runs), f"{gpus} GPU{'s' * (gpus > 1)}" if gpus else "CPU")
             for gpus, name, what, runs in sorted(rows)
@@ -117,7 +117,8 @@ def differences() -> str:
             for lead in [board.papers_average(model, one, hours) - board.papers_average(model, other, hours)]
         )
         found = board.comparisons(board.papers(board.reproductions()), (one, other), when)
-        said = f"{names[one]} minus {names[other]}, {'at the best' if 'best' in when else 'after a short training'}"
+        at = "at the best validation" if "best" in when else "after a short training"
+        said = f"{names[one]} minus {names[other]}, {at}"
         rows.append((said, paper, "; ".join(map(str, found))))
     return grid(("difference", "the paper", "others"), rows)
 

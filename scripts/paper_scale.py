@@ -88,9 +88,9 @@ def bought() -> str:
         ("one run of SRPO to 5 h", until(ARMS, 5, matrix=[one])),
         ("`paper-arms`, its first stage", ARMS),
         ("`paper-arms`, both stages (budget `10h: 36000` added)", until(ARMS, 10)),
-        ("`paper-controls`: Qwen3-8B, 2 methods with 3 seeds, 3 with 1 seed", controls),
+        ("`paper-controls`: Qwen3-8B, 2 methods with 3 seeds, 3 methods with 1 seed", controls),
         ("`paper-calibrated`: the paper's 42 runs", calibrated),
-        ("`paper`: the same by a wall clock, for H20 cards only", PAPER),
+        ("`paper`: these 42 runs by measured hours, for H20 cards only", PAPER),
     ]
     lines = ["| buys | GPU-hours on H100 | between | disk, GB |", "| --- | ---: | ---: | ---: |"]
     for name, experiment in rows:

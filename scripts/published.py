@@ -61,7 +61,7 @@ from srpo.ground.text import joined
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ALL_TABLES = [*COST_TABLES, *(table for section in all_sections() for table in section.tables)]
-BLOCK = re.compile(r"(<!-- srpo (\w+) ([^>]*?) -->)(.*?)(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!--\s+srpo\s+(\w+)\s+([^>]*?)\s+-->)(.*?)(<!--\s+end\s+-->)", re.DOTALL)
 PICTURES: dict[Path, tuple[str, Callable[[], None]]] = {}
 """Pictures of the blocks: the checksum of their numbers, and what draws them."""
 METHODS = ("grpo", "sdpo", "srpo")
@@ -179,9 +179,9 @@ def collapses(name: str) -> str:
 
 def specification(name: str) -> str:
     results, about = results_of(name), read_yaml(Layout(ROOT / "published" / name).provenance)
-    made = f"Commit `{about['commit'][:12]}`, {about['trained']}"
+    made = f"Commit `{about['commit'][:12]}` trained the runs on {about['trained']}"
     made += f", on {about['processor']}" if isinstance(about.get("processor"), str) else ""
-    return f"{first_lines(results, [])[0]} {made}. Every number: [published/{name}](published/{name})"
+    return f"{first_lines(results, [])[0]} {made}. [All numbers](published/{name})"
 
 
 def figure(name: str, figure: str) -> str:
@@ -232,11 +232,11 @@ def gap_or_dose(name: str) -> str:
     gained, above, up = numbers_of.followed(pairs, "better")
     lost, below, down = numbers_of.followed(pairs, "worse")
     return (
-        f"{told.gap:.2f} for the gap and {told.dose:.2f} for the dose, a difference of {told.lead:+.2f} "
+        f"The gap reaches {told.gap:.2f} and the dose {told.dose:.2f}, a difference of {told.lead:+.2f} "
         f"[{told.low:+.2f}, {told.high:+.2f}]. SRPO minus GRPO has the gap's sign in {by_gap} of {count} pairs, and "
-        f"the sign of the mean at the pair's dose in {by_dose} pairs. Within the lowest dose the gap's "
-        f"correlation with SRPO minus GRPO is {lowest}, within the others {joined(others)}.\n\n"
-        "| interval of the gap | pairs | SDPO minus untrained has this sign | SRPO minus GRPO has this sign |\n"
+        f"the sign of the dose's mean SRPO minus GRPO in {by_dose} pairs. The gap's correlation with SRPO minus GRPO "
+        f"is {lowest} at dose 0 %, and {joined(others)} at the doses 10, 30 and 60 %.\n\n"
+        "| interval of the gap | pairs | SDPO minus untrained has its sign | SRPO minus GRPO has its sign |\n"
         "| --- | ---: | ---: | ---: |\n"
         f"| below 0 | {down} | {lost} | {below} |\n| above 0 | {up} | {gained} | {above} |"
     )

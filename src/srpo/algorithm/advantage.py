@@ -32,7 +32,7 @@ def mixed_advantages(method: Method, advantage: Tokens, student: Tokens, teacher
     """Token-level mix of the two advantages (section 4.3): lam A^GRPO + (1 - lam) A^SDPO, lam = ``mix_lambda``.
 
     A^SDPO = log q(y_t) - log p(y_t), SDPO's advantage of the sampled token; the paper leaves its exact form
-    open (docs/method.md).
+    open (docs/paper.md).
 
     Args:
         advantage: the rollout's group advantage.

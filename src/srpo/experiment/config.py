@@ -402,7 +402,7 @@ Clock = Annotated[WallClock | ModelledClock | CalibratedClock, Field(discriminat
 
 BUDGET_IS = {
     "wall": "measured time: a faster machine takes more steps within it",
-    "modelled": "time on a modelled clock, which counts FLOPs at fixed rates, the same on every machine",
+    "modelled": "time on a modelled clock, which counts FLOPs at the same fixed rates on every machine",
     "calibrated": "a number of steps: each counts the seconds of the paper's Qwen3-8B (figure 4b), on whatever machine",
 }
 """What a budget is, by the kind of the clock."""
