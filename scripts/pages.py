@@ -118,8 +118,7 @@ def differences() -> str:
         )
         found = board.comparisons(board.papers(board.reproductions()), (one, other), when)
         at = "at the best validation" if "best" in when else "after a short training"
-        said = f"{names[one]} minus {names[other]}, {at}"
-        rows.append((said, paper, "; ".join(map(str, found))))
+        rows.append((f"{names[one]} minus {names[other]}, {at}", paper, "; ".join(map(str, found))))
     return grid(("difference", "the paper", "others"), rows)
 
 
