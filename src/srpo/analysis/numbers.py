@@ -50,7 +50,7 @@ def with_numbers(results: Results) -> Results:
     logs = _step_logs(results.steps)
     numbers: dict[tuple[str, str], dict[tuple[str, str, str], dict[int, np.ndarray]]] = {}
     evaluated = results.evaluations.set_index([*RUN_KEY, "budget"])["question_scores"].to_dict()
-    lacking = False
+    cross_fitted: set[bool] = set()
     for base in records(results.bases):
         # Validation never sees the untrained model, so its resampled score is used for all.
         for score in ("in_training", "resampled", "cross_fitted", "end"):
@@ -60,7 +60,8 @@ def with_numbers(results: Results) -> Results:
         model, benchmark, method, seed = run
         for budget in results.budget_seconds:
             found = _scores(results, run, budget, evaluated.get((*run, budget)))
-            lacking |= "in_training" in found and "cross_fitted" not in found
+            if "in_training" in found:
+                cross_fitted.add("cross_fitted" in found)
             found |= dict(_counts(results, run, budget, logs.get(run)))
             for name, value in found.items():
                 numbers.setdefault((model, name), {}).setdefault((benchmark, method, budget), {})[seed] = value
@@ -69,7 +70,7 @@ def with_numbers(results: Results) -> Results:
     results = replace(
         results,
         numbers=numbers,
-        deciding="in_training" if lacking else "cross_fitted",
+        deciding="in_training" if cross_fitted == {False} else "cross_fitted",
         incomparable=mixed_questions(results),
     )
     return replace(results, run_ends=run_ends(results))

@@ -162,7 +162,8 @@ def registered(results: Results) -> list[str]:
     if registration is None:
         return []
     departures = registration.departures(results.experiment)
-    said = f"Claims and analysis were registered on {registration.date}, before the first run."
+    analysis = f"with the analysis of commit {registration.commit[:8]}"
+    said = f"The claims were registered on {registration.date}, before the first run, {analysis}."
     return [said] + [f"Other than registered: {'; '.join(departures)}."] * bool(departures)
 
 
@@ -202,9 +203,9 @@ def remarks(results: Results) -> list[str]:
             found.append(f"{results.benchmark_title(name)}: {trained} test questions are train questions.")
     last = max(results.budget_seconds.values())
     for run in records(results.runs[results.runs["clock"] < last]):
-        if run["stopped_by"] in ("alarm", "max_steps"):
+        if run["stopped_by"] == "max_steps":
             name = results.run_title(*(run[key] for key in RUN_KEY))
-            found.append(f"{name} ended before the last budget ({run['stopped_by']}, step {run['steps']:.0f}).")
+            found.append(f"{name} ended before the last budget (max_steps, step {run['steps']:.0f}).")
     for run in records(results.runs[results.runs["status"] == "finished"]):
         if run["steps"] <= (first := results.experiment.methods[run["method"]].first_phase_steps or 0):
             name = results.run_title(*(run[key] for key in RUN_KEY))
@@ -223,7 +224,7 @@ def _not_the_method(results: Results) -> list[str]:
         run.model_dump() | origin | (origin.get("packages") or {}) for run, origin in results.provenance.items()
     )
     found: dict[str, list[str]] = {}
-    for name in origins.columns.intersection(["srpo", "source", "processor", *PACKAGES]):
+    for name in origins.columns.intersection(["srpo", "source", "processor", "gpu", *PACKAGES]):
         for _, here in origins.groupby(["model", "benchmark"]):
             if here[name].nunique() > 1:  # without what is not known
                 by_method = here.pivot(index="seed", columns="method", values=name)
@@ -252,7 +253,7 @@ def _examples(results: Results) -> list[dict[str, Any]]:
 def provenance(results: Results) -> list[tuple[str, str]]:
     """The origin of the runs, and the command that makes them again; several values where runs differ."""
     origins = [origin | (origin.get("packages") or {}) for origin in results.provenance.values()]
-    keys = ("srpo", "commit", "python", "machine", "processor", "cores", *sorted(PACKAGES))
+    keys = ("srpo", "commit", "python", "machine", "processor", "gpu", "cores", *sorted(PACKAGES))
     facts = [("trained", results.trained), *((key, _distinct(origin.get(key) for origin in origins)) for key in keys)]
     if (registration := registration_of(results.experiment)) is not None:
         facts.append(

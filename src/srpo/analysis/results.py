@@ -61,7 +61,7 @@ class Results:
         claims: what is decided, see :mod:`~srpo.analysis.registered`.
         numbers: every number of the runs by (model, name), see :mod:`~srpo.analysis.numbers`.
         run_ends: how each finished run ended, see :func:`~srpo.analysis.numbers.run_ends`.
-        deciding: the score of comparisons and verdicts: ``cross_fitted``, unless a run has too few questions for it.
+        deciding: the score of comparisons and verdicts: ``cross_fitted``, unless all runs have too few questions.
         incomparable: benchmarks whose runs have different test questions, each with what differs.
     """
 

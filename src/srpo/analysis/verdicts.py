@@ -92,12 +92,9 @@ def missing_runs(results: Results) -> int:
 
 
 def overall(verdicts: list[Verdict]) -> Verdict:
-    """A claim is about every model: one model can refute it; models that do not test it do not count."""
-    tested = [verdict for verdict in verdicts if verdict not in UNTESTED]
-    for verdict in ("does not hold", "undecided", "one seed", "suggestive", "holds"):
-        if verdict in tested:
-            return verdict
-    return "not testable here" if "not testable here" in verdicts else "not tested"
+    """A claim is about every model: one can refute it. Models without its runs do not count."""
+    order: tuple[Verdict, ...] = ("does not hold", "not testable here", "undecided", "one seed", "suggestive", "holds")
+    return next((verdict for verdict in order if verdict in verdicts), "not tested")
 
 
 # ---------------------------------------------------------------- from numbers to verdicts
@@ -186,17 +183,16 @@ def _measured(claim: Claim, results: Results, model: str, on: Sequence[str] = ()
     planned_on = [*on] or results.benchmarks(model, methods)
     mixed = results.incomparable if quantity.kind not in ("metric", "step_seconds") else {}
     if refused := [f"{results.benchmark_title(name)}: {mixed[name]}" for name in planned_on if name in mixed]:
-        return Outcome(model, "not tested", reason=f"runs cannot be compared ({'; '.join(refused)})")
+        return Outcome(model, "not testable here", reason=f"runs cannot be compared ({'; '.join(refused)})")
     if quantity.kind == "collapsed_runs":
         return _collapsed_runs(claim, results, model, planned_on)
     if _other_updates(quantity, results):
         return Outcome(model, "not testable here", reason="updates per batch are not in the paper's ratio")
     values, paired = _values(claim, results, model), results.experiment.draws_per_seed(model)
-    if _ended_at_alarms(results, model, terms, planned_on):
-        return Outcome(model, "not testable here", reason="runs ended at an alarm before the budget")
+    if lacking := _without_a_number(results, model, values, terms, planned_on):
+        return Outcome(model, "not testable here", reason=f"{lacking} finished runs have no number for it")
     if not (benchmarks := available(values, terms, planned_on, paired)):
-        nothing = "not measured yet" if missing_runs(results) else "finished runs have no number for it"
-        return Outcome(model, "not tested", reason=nothing)
+        return Outcome(model, "not tested", reason="not measured yet")
     score = _score(claim, results)
     if score and _too_few_validations(results, model, terms, benchmarks):
         reason = f"a budget holds fewer than {MIN_VALIDATIONS} validations of a run"
@@ -245,15 +241,16 @@ def _estimate(
     return Ratio.of(found) if claim.quantity.relative_to else found
 
 
-def _ended_at_alarms(results: Results, model: str, terms: Terms, benchmarks: Sequence[str]) -> bool:
-    """Whether a run did not reach a budget because of an alarm: the others are the survivors."""
-    return any(
-        row["stopped_by"] == "alarm" and row["clock"] < results.budget_seconds.get(budget, math.inf)
-        for (its_model, benchmark, method, _), row in results.run_rows.items()
-        if its_model == model and benchmark in benchmarks
-        for name, budget in terms
-        if name == method
-    )
+def _without_a_number(results: Results, model: str, values: Values, terms: Terms, benchmarks: Sequence[str]) -> int:
+    """How many finished runs of a claim lack its number: to decide by the others would be to choose by the outcome."""
+    lacking = {
+        run
+        for run, row in results.run_rows.items()
+        for method, when in terms
+        if (run[0], run[2], row["status"]) == (model, method, "finished") and run[1] in benchmarks
+        if run[3] not in values.get((run[1], method, when), {})
+    }
+    return len(lacking)
 
 
 def _too_few_validations(results: Results, model: str, terms: Terms, benchmarks: Sequence[str]) -> bool:

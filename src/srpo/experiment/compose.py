@@ -96,10 +96,12 @@ def load_experiment(source: Path | dict[str, Any], config_root: Path = CONFIGS, 
         own = from_files and shipped.resolve() not in [Path(each).resolve() for each in where.split(" and ")]
         if own and shipped.is_file() and raw != read_mapping(shipped):
             raise SrpoError(f"{where}: name = {file.name}: {shipped} has this name, and its results; choose another")
-        raw = _resolve(_extended(file, where, config_root), where, config_root)
-        if file.comparable_with_paper and not validated(Experiment, raw, where).measures_as_the_paper:
+        extended = _extended(file, where, config_root)
+        changes = extended["overrides"] or extended.get("tuned")
+        raw = _resolve(extended, where, config_root)
+        if file.comparable_with_paper and (changes or not validated(Experiment, raw, where).measures_as_the_paper):
             raise SrpoError(
-                f"{where}: comparable_with_paper = true: budgets, lengths or validation are not the paper's"
+                f"{where}: comparable_with_paper = true: clock, budgets, batch, lengths, validation or methods differ"
             )
     return validated(Experiment, raw, where)
 

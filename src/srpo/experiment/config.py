@@ -761,10 +761,11 @@ class Experiment(Config):
 
     @property
     def measures_as_the_paper(self) -> bool:
-        """Whether budgets are those of table 1, and responses and validations those of table 3."""
-        hours = {f"{hours}h": 3600 * hours for hours in (1, 5, 10)}
-        lengths = self.training.max_prompt_length, self.training.max_response_length
-        return (self.training.budget_seconds, self.training.validation, lengths) == (hours, Sampling(), (2048, 8192))
+        """Whether budgets are those of table 1, and batches, responses and validations those of table 3."""
+        hours, of = {f"{hours}h": 3600 * hours for hours in (1, 5, 10)}, self.training
+        sizes = of.questions_per_batch, of.rollouts_per_question, of.max_prompt_length, of.max_response_length
+        same = (of.budget_seconds, of.validation, sizes) == (hours, Sampling(), (32, 8, 2048, 8192))
+        return same and not isinstance(of.clock, ModelledClock)
 
     @property
     def is_rehearsal(self) -> bool:

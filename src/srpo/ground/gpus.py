@@ -11,7 +11,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from srpo.ground.machine import gpu_memory
+from srpo.ground.machine import gpus
 
 _held = ExitStack()
 
@@ -24,7 +24,7 @@ def hold_gpus(count: int) -> None:
     has assigned them, and may call the GPU of every job 0.
     """
     assigned = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = [str(i) for i in range(len(gpu_memory()))] if assigned is None else assigned.split(",")
+    names = [str(i) for i in range(len(gpus()))] if assigned is None else assigned.split(",")
     if len(names) < count + (assigned is not None):
         return
     for attempt in itertools.count():

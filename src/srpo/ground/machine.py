@@ -44,14 +44,15 @@ standstill = functools.cache(Standstill)
 
 
 @functools.cache
-def gpu_memory() -> list[float]:
-    """Bytes of each GPU, without loading CUDA; none without a driver."""
-    query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+def gpus() -> list[tuple[str, float]]:
+    """Name and bytes of each GPU, without loading CUDA; none without a driver."""
+    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
     try:
         listed = subprocess.run(query, capture_output=True, text=True, timeout=60).stdout
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return [2**20 * float(line) for line in listed.split() if line.isdigit()]
+    lines = [line.rpartition(", ") for line in listed.splitlines()]
+    return [(name, 2**20 * float(mib)) for name, _, mib in lines if mib.isdigit()]
 
 
 def processor() -> str:

@@ -12,7 +12,7 @@ from srpo.experiment import memory
 from srpo.experiment.config import Execution, Experiment, ModelledClock, changed
 from srpo.experiment.step_times import timed_like
 from srpo.ground.errors import SrpoError
-from srpo.ground.files import read_events, read_json
+from srpo.ground.files import read_events, read_json, read_mapping
 from srpo.ground.layout import Layout, RunId
 from srpo.training.provenance import checked_experiment
 
@@ -33,12 +33,14 @@ class Measurements:
 
     Attributes:
         folders: the results folders that were read.
+        gpus: the names of the cards on which their runs trained, if known.
         phases: by model and method, mean wall seconds of each phase of a step.
         validations: by model, seconds and rollouts of a validation.
         write_bytes_per_second: of checkpoints, the slowest; None if none was timed.
     """
 
     folders: tuple[Path, ...] = ()
+    gpus: tuple[str, ...] = ()
     phases: Mapping[tuple[str, str], Phases] = field(default_factory=dict)
     validations: Mapping[str, tuple[float, int]] = field(default_factory=dict)
     write_bytes_per_second: float | None = None
@@ -66,6 +68,7 @@ def read_measurements(paths: Iterable[Path], planned: Experiment) -> Measurement
     steps: dict[tuple[str, str], list[Phases]] = defaultdict(list)
     validations: dict[str, list[tuple[float, int]]] = defaultdict(list)
     speeds: list[float] = []
+    gpus: dict[str, None] = {}
     for folder in folders:
         layout = Layout(folder)
         measured = checked_experiment(layout)
@@ -78,6 +81,8 @@ def read_measurements(paths: Iterable[Path], planned: Experiment) -> Measurement
             )
         for run in found:
             files = layout.run_files(run)
+            if files.origin.is_file():
+                gpus[read_mapping(files.origin)["provenance"].get("gpu") or ""] = None
             events = [*read_events(files.steps)]
             events = events[1:] or events  # without the first if there are several
             steps[run.model, run.method] += [event["phase_seconds"] for event in events]
@@ -89,6 +94,7 @@ def read_measurements(paths: Iterable[Path], planned: Experiment) -> Measurement
                 speeds.append(_checkpoint_bytes(measured, run) / seconds)
     return Measurements(
         folders,
+        tuple(filter(None, gpus)),
         {key: {phase: fmean(step[phase] for step in of) for phase in of[0]} for key, of in steps.items()},
         {
             model: (fmean(s for s, _ in found), round(fmean(n for _, n in found)))

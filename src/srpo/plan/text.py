@@ -155,7 +155,8 @@ def _notes(plan: Plan) -> str:
     """What the numbers of this experiment rest on."""
     measured, lines = plan.measured, []
     if measured.folders:
-        lines.append(f"Measured in {', '.join(map(str, measured.folders))}; of each run the steps after its first.")
+        where, on = ", ".join(map(str, measured.folders)), f" on {joined(measured.gpus)}" * bool(measured.gpus)
+        lines.append(f"Measured in {where}{on}; of each run the steps after its first.")
     for (model, method), phases in measured.phases.items():
         shown = ", ".join(f"{phase} {seconds:.3g}" for phase, seconds in phases.items())
         lines.append(f"{model}, {method}: {sum(phases.values()):.3g} s per step ({shown}).")

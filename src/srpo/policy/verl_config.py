@@ -7,7 +7,7 @@ from omegaconf import DictConfig, OmegaConf
 from verl.utils.device import get_device_name
 
 from srpo.experiment.config import RunSpec
-from srpo.ground.machine import gpu_memory
+from srpo.ground.machine import gpus
 from srpo.policy.shared_prompts import SHARED_PROMPTS
 from srpo.policy.verl_private import load_defaults
 from srpo.rollout.sglang_protocol import CONTEXT_MARGIN
@@ -37,7 +37,7 @@ def samples_per_server(spec: RunSpec) -> int:
     servers = execution.ranks // execution.rollout_tensor_parallel
     batch = training.questions_per_batch * training.rollouts_per_question
     validation = spec.benchmark.questions("test") * training.validation.rollouts
-    small = min(gpu_memory(), default=math.inf) < ROOM_FOR_GRAPHS
+    small = min((memory for _, memory in gpus()), default=math.inf) < ROOM_FOR_GRAPHS
     return min(RUNNING_SAMPLES, -(-(batch if small else max(batch, validation)) // servers))
 
 

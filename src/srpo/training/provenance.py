@@ -25,7 +25,7 @@ from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_events, read_json, read_mapping, write_text
 from srpo.ground.imports import is_installed
 from srpo.ground.layout import Layout, RunFiles, model_description
-from srpo.ground.machine import processor
+from srpo.ground.machine import gpus, processor
 from srpo.rollout.checkpoint import weight_files
 from srpo.starts.resolve import digest, sha256_of
 
@@ -48,6 +48,7 @@ def origin() -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": f"{platform.machine()} {platform.system()}",
         "processor": processor(),
+        "gpu": ", ".join(dict.fromkeys(name for name, _ in gpus())),
         "cores": os.cpu_count(),
         "packages": {name: version(name) for name in PACKAGES if is_installed(name)},
     }
@@ -134,10 +135,11 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
     if before and _differences(before, origin):
         files.finished.unlink(missing_ok=True)  # with a longer budget the run is no longer finished
     if not (last and files.finished.exists()):  # a finished run keeps what it was trained with
-        if before and files.steps.exists() and (known := before["provenance"].get("source")):
-            now = origin["provenance"]["source"]
-            sources = [*(each for each in known.split(", ") if each != now), now]  # all that trained it, the last last
-            origin = origin | {"provenance": origin["provenance"] | {"source": ", ".join(sources)}}
+        if before and files.steps.exists():  # all that trained it, the last last
+            for key in ("source", "processor", "gpu"):
+                old, now = (each["provenance"].get(key) for each in (before, origin))
+                if old and now:
+                    origin["provenance"][key] = old if old.endswith(now) else f"{old}, {now}"
         write_text(files.origin, yaml.safe_dump(origin, sort_keys=False))
 
 

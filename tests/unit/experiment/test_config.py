@@ -231,11 +231,20 @@ def test_two_base_models_have_two_folders() -> None:
         load_experiment(raw)
 
 
-def test_hours_of_another_length_are_not_compared_with_the_paper() -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"training": {"budget_seconds": {"1h": 1440, "5h": 7200, "10h": 14400}}},
+        {"training": {"rollouts_per_question": 4}},
+        {"training": {"clock": {"kind": "modelled"}}},
+        {"overrides": {"grpo": {"learning_rate": 1e-4}}},
+    ],
+)
+def test_other_hours_batches_clocks_and_rates_are_not_compared_with_the_paper(change: dict[str, Any]) -> None:
     raw = yaml.safe_load((CONFIGS / "experiments" / "paper.yaml").read_text()) | {"name": "mine"}
-    raw["training"] = raw.get("training", {}) | {"budget_seconds": {"1h": 1440, "5h": 7200, "10h": 14400}}
+    load_experiment(raw)
     with refused("comparable_with_paper"):
-        load_experiment(raw)
+        load_experiment(raw | change | {"training": raw["training"] | change.get("training", {})})
 
 
 def test_the_clock_with_its_seconds_is_part_of_a_runs_identity() -> None:

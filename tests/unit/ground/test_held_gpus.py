@@ -14,7 +14,7 @@ from srpo.ground.gpus import hold_gpus
 HOLD = """
 import os, sys
 from srpo.ground import gpus
-gpus.gpu_memory = lambda: [80e9] * 4
+gpus.gpus = lambda: [("a card", 80e9)] * 4
 gpus.hold_gpus(int(sys.argv[1]))
 print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
 input()

@@ -27,7 +27,7 @@ from srpo.algorithm.targets import NOT_COMPUTED, Targets, mini_batches
 from srpo.experiment import memory
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Execution, VerlKey
-from srpo.ground.machine import gpu_memory
+from srpo.ground.machine import gpus
 from srpo.ground.repository import CONFIGS
 from srpo.policy import verl_config
 from srpo.policy.batches import jagged, pack_targets
@@ -339,20 +339,20 @@ def test_graphs_are_made_for_the_largest_batch_of_a_server(ranks, parallel, test
 
 @pytest.mark.parametrize(("memory", "samples"), [([], 200), ([80e9, 24e9], 128), ([48.3e9], 200), ([80e9], 200)])
 def test_a_small_gpu_has_graphs_for_the_training_batch_only(memory, samples, monkeypatch):
-    monkeypatch.setattr(verl_config, "gpu_memory", lambda: memory)
+    monkeypatch.setattr(verl_config, "gpus", lambda: [("a card", each) for each in memory])
     experiment = load_experiment(CONFIGS / "experiments" / "one-gpu.yaml")
     spec = experiment.run(next(run for run in experiment.runs() if run.benchmark == "spell_backward"))
     spec = spec.model_copy(update={"benchmark": spec.benchmark.model_copy(update={"test_questions": 50})})
     assert samples_per_server(spec) == samples
 
 
-def test_the_memory_of_each_gpu_is_read_from_the_driver(tmp_path, monkeypatch):
+def test_name_and_memory_of_each_gpu_are_read_from_the_driver(tmp_path, monkeypatch):
     program = tmp_path / "nvidia-smi"
-    program.write_text("#!/bin/sh\necho 81559\necho 23028\n")
+    program.write_text("#!/bin/sh\necho NVIDIA H100 80GB HBM3, 81559\necho NVIDIA A10G, 23028\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert gpu_memory.__wrapped__() == [81559 * 2**20, 23028 * 2**20]
+    assert gpus.__wrapped__() == [("NVIDIA H100 80GB HBM3", 81559 * 2**20), ("NVIDIA A10G", 23028 * 2**20)]
     program.write_text("#!/bin/sh\necho '[N/A]'\n")
-    assert gpu_memory.__wrapped__() == []
+    assert gpus.__wrapped__() == []
     monkeypatch.setenv("PATH", str(tmp_path / "none"))
-    assert gpu_memory.__wrapped__() == []
+    assert gpus.__wrapped__() == []

@@ -221,10 +221,12 @@ def test_a_finished_run_is_trained_again_if_srpos_own_code_has_changed(
 ) -> None:
     trained(tmp_path, 4, clock)
     before, now = origin(), origin(budgets=budgets)
-    before["provenance"]["source"], now["provenance"]["source"] = "a", "b"
+    before["provenance"] |= {"source": "a", "gpu": "H20"}
+    now["provenance"]["gpu"] = "H100"
     (tmp_path / "run.yaml").write_text(yaml.safe_dump(before))
     for now["provenance"]["source"] in "ba":
         prepare_run_folder(tmp_path, now)
     assert RunFiles(tmp_path).steps.exists() is stays
     written = yaml.safe_load((tmp_path / "run.yaml").read_text())
-    assert written["provenance"]["source"] == ("b, a" if stays else "a")
+    assert written["provenance"]["source"] == ("a, b, a" if stays else "a")
+    assert written["provenance"]["gpu"] == ("H20, H100" if stays else "H100")

@@ -139,7 +139,7 @@ def test_runs_that_stopped_before_a_budget_say_nothing_about_it(paper, hours):
         finding.claim.id: finding.verdict
         for finding in found
         for outcome in finding.outcomes
-        if outcome.reason == "finished runs have no number for it"
+        if outcome.reason.endswith("finished runs have no number for it")
     }
     of_the_last_budget = {
         claim.id
@@ -149,9 +149,7 @@ def test_runs_that_stopped_before_a_budget_say_nothing_about_it(paper, hours):
         if any((method, when) == ("srpo", "last") for _, method, when in claim.quantity.terms)
     }
     assert set(silent) == (of_the_last_budget if hours < 10 else set())
-    if silent:
-        assert silent["srpo_over_grpo_last"] == "holds"  # of the other model
-        assert silent["weighting_late_gain"] == "not tested"
+    assert {*silent.values()} <= {"not testable here"}  # also what the other model shows
     others = [finding for finding in found if finding.claim.id not in {*silent, *NOT_IN_THE_MATRIX}]
     assert {finding.verdict for finding in others if finding.claim.id not in TOO_CLOSE} == {"holds"}
     assert {finding.verdict for finding in others if finding.claim.id in TOO_CLOSE} <= {"undecided"}
@@ -227,7 +225,8 @@ def test_one_model_against_a_claim_is_enough():
     assert overall(["holds", "suggestive"]) == "suggestive"
     assert overall(["suggestive", "undecided"]) == "undecided"
     assert overall(["suggestive", "one seed"]) == "one seed"
-    assert overall(["holds", "not testable here"]) == "holds"
+    assert overall(["holds", "not testable here"]) == "not testable here"
+    assert overall(["does not hold", "not testable here"]) == "does not hold"
     assert overall(["not tested", "not testable here"]) == "not testable here"
     assert overall(["not tested"]) == "not tested"
 

@@ -118,7 +118,7 @@ def test_other_test_questions_are_named_and_refused(same):
     longer = same.validations.copy()
     longer.at[longer.index[0], "question_scores"] = longer["question_scores"].iloc[0][:-1]
     counts = with_numbers(replace(same, validations=longer))
-    assert verdicts(counts)["srpo_over_grpo_last"] == "not tested"
+    assert verdicts(counts)["srpo_over_grpo_last"] == "not testable here"
     assert any("209 and 210 test questions" in remark for remark in remarks(counts))
 
 
@@ -233,15 +233,31 @@ def test_a_gain_between_two_budgets_is_one_of_end_scores(same):
     assert found["sdpo_stalls"].score == found["srpo_keeps_improving"].score == "end"
 
 
-def test_runs_that_ended_at_an_alarm_make_later_budgets_untestable(same):
-    """The base models without an alarm are the survivors; to decide on them is to choose by the outcome."""
+def test_benchmarks_without_a_number_are_not_left_out_of_a_verdict(same):
+    """A slow method's first validation comes after the first budget; or a benchmark has too few test questions."""
+    slow = (same.validations["method"] == "srpo") & (same.validations["clock"] <= 3600)
+    late = with_numbers(
+        replace(same, validations=same.validations[~(slow & (same.validations["benchmark"] != "physics"))])
+    )
+    few = same.validations.assign(
+        question_scores=same.validations["question_scores"].where(
+            same.validations["benchmark"] != "physics", same.validations["question_scores"].map(lambda of: of[:5])
+        )
+    )
+    short = with_numbers(replace(same, validations=few))
+    assert (late.deciding, short.deciding) == ("cross_fitted", "cross_fitted")
+    assert verdicts(late)["srpo_over_grpo_first"] == verdicts(short)["srpo_over_grpo_last"] == "not testable here"
+    assert verdicts(late)["srpo_over_grpo_last"] not in UNTESTED
+
+
+def test_one_run_that_ended_early_makes_later_budgets_untestable(same):
+    """To decide on the others is to choose by the outcome."""
     ended = (same.runs["method"] == "sdpo") & (same.runs["seed"] == 1) & (same.runs["benchmark"] == "physics")
     runs = same.runs.assign(
-        clock=same.runs["clock"].mask(ended, 6 * 3600.0), stopped_by=same.runs["stopped_by"].mask(ended, "alarm")
+        clock=same.runs["clock"].mask(ended, 6 * 3600.0), stopped_by=same.runs["stopped_by"].mask(ended, "max_steps")
     )
     found = {finding.claim.id: finding for finding in findings(with_numbers(replace(same, runs=runs)))}
-    for name in ("srpo_over_sdpo_last", "sdpo_stalls", "srpo_best_on_each", "srpo_longer_than_sdpo"):
+    for name in ("srpo_over_sdpo_last", "sdpo_stalls", "srpo_best_on_each"):
         assert found[name].verdict == "not testable here"
-        assert "alarm" in found[name].outcomes[0].reason
     for name in ("srpo_over_sdpo_middle", "srpo_over_grpo_last", "sdpo_early_lead"):
         assert found[name].verdict not in UNTESTED
