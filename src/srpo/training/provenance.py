@@ -107,10 +107,10 @@ def source_hash(*rooms: str) -> str:
 def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
     """Write ``run.yaml``, unless the folder holds a run that cannot be continued with this origin.
 
-    A run continues with the same origin, with other memory settings, with a longer budget, and with another
-    ``training.stop_on``. A finished run is kept if only packages differ. If settings, data, base model or srpo's own
-    code differ, its logs and its evaluation move to ``superseded/`` and its checkpoints are deleted: ``snakemake
-    --forcerun`` after a change of the code trains it again. What only goes on to a longer budget is never deleted.
+    A run continues with the same origin, with other memory settings, and with a longer budget. A finished run is kept
+    if only packages differ. If settings, data, base model or srpo's own code differ, its logs and its evaluation move
+    to ``superseded/`` and its checkpoints are deleted: ``snakemake --forcerun`` after a change of the code trains it
+    again. What only goes on to a longer budget is never deleted.
     """
     files = RunFiles(run_folder)
     before = read_mapping(files.origin) if files.origin.exists() else None
@@ -202,12 +202,12 @@ def _edited(before: dict[str, Any], now: dict[str, Any]) -> Changed:
 
 
 def _prolongs(before: dict[str, Any], now: dict[str, Any], changed: Changed) -> bool:
-    """Whether the only change is a longer budget, a higher step limit, or whether an alarm ends the run."""
+    """Whether the only change is a longer budget or a higher step limit."""
     last_budget = max(before["spec"]["training"].get("budget_seconds", {}).values(), default=math.inf)
     for key, (old, new) in changed.items():
         longer_budget = key.startswith("training.budget_seconds.") and old is None and new > last_budget
         more_steps = key == "training.max_steps" and old is not None and (new is None or new > old)
-        if not (longer_budget or more_steps or key == "training.stop_on"):
+        if not (longer_budget or more_steps):
             return False
     return True
 
