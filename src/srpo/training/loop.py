@@ -383,7 +383,7 @@ def train(spec: RunSpec, layout: Layout, stop_at: float | None = None, code: dic
         model, files = layout.model(spec.model.name), layout.run_files(spec.id)
         prepare_run_folder(folder, origin_of(spec, layout, code))
         if files.finished.exists() and all(map(Path.exists, selected_checkpoints(files).values())):
-            logger.warning("%s: trained before by the same code; delete its folder to train it again", name)
+            logger.warning("%s: trained before; delete its folder to train it again", name)
             hand_over(files)
             return
         checkpoints.delete_abandoned(folder)

@@ -26,6 +26,7 @@ from srpo.ground.files import read_events, read_json, read_mapping, write_text
 from srpo.ground.imports import is_installed
 from srpo.ground.layout import Layout, RunFiles, model_description
 from srpo.ground.machine import processor
+from srpo.ground.schema import flattened
 from srpo.rollout.checkpoint import weight_files
 from srpo.starts.resolve import digest, sha256_of
 
@@ -110,7 +111,7 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
     A run continues with the same origin, with other memory settings, and with a longer budget. A finished run is kept
     if only packages differ. If settings, data, base model or srpo's own code differ, its logs and its evaluation move
     to ``superseded/`` and its checkpoints are deleted: ``snakemake --forcerun`` after a change of the code trains it
-    again. What only goes on to a longer budget is never deleted.
+    again. Keys that only another version has do not. What only goes on to a longer budget is never deleted.
     """
     files = RunFiles(run_folder)
     before = read_mapping(files.origin) if files.origin.exists() else None
@@ -196,9 +197,13 @@ def _differences(before: dict[str, Any], now: dict[str, Any], parts: Iterable[st
 
 
 def _edited(before: dict[str, Any], now: dict[str, Any]) -> Changed:
-    """Old and new hash of srpo's own code, if both are known and differ."""
+    """Old and new hash of srpo's own code, if both are known and differ.
+
+    Not if the settings have other keys, as in another version: then Snakemake started the run for these, not a person.
+    """
     old, new = (origin["provenance"].get("source") for origin in (before, now))
-    return {"source": (old, new)} if old and new and old.split(", ")[-1] != new else {}
+    same_keys = flattened(before["spec"]).keys() == flattened(now["spec"]).keys()
+    return {"source": (old, new)} if old and new and old.split(", ")[-1] != new and same_keys else {}
 
 
 def _prolongs(before: dict[str, Any], now: dict[str, Any], changed: Changed) -> bool:
