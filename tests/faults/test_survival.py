@@ -13,6 +13,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import snakemake_command
@@ -299,6 +300,38 @@ def test_what_a_prolonged_run_selects_is_there(scores, tmp_path, monkeypatch):
     loop.train(spec, layout)
     loop.train(experiment().run(spec.id), layout)
     assert_selected_weights_exist(layout.run(spec.id))
+
+
+def test_an_alarm_is_in_the_log_of_a_run_that_goes_on_and_of_one_that_was_prolonged(tmp_path, monkeypatch):
+    given_scores(monkeypatch, {2: 0.9, 4: 0.5, 5: 0.1, 6: 0.4})
+    longest = {"max_steps": 7}
+    spec, layout = prepare(experiment(**longest), tmp_path / "whole")
+    loop.train(spec, layout)
+    whole, files = content(layout.run(spec.id)), layout.run_files(spec.id)
+    signals = [(event["step"], event["rule"], event["level"]) for event in read_events(files.watch)]
+    assert signals == [(6, "validation", "alarm")]  # more than ten points under the best twice in a row
+    assert json.loads(files.summary.read_text())["steps"] == 7
+    metrics = {"student/entropy", "response_length/mean", "routing/mini_batches_without_distillation"}
+    assert all(metrics <= event["metrics"].keys() for event in read_events(files.steps))  # what the watch reads
+
+    spec, layout = prepare(experiment(max_steps=5), tmp_path / "prolonged")
+    loop.train(spec, layout)
+    assert next(read_events(layout.run_files(spec.id).watch))["step"] == 5  # a validation that longer runs do not make
+    loop.train(experiment(**longest).run(spec.id), layout)
+    assert_same(content(layout.run(spec.id)), whole)
+
+
+def test_a_run_without_room_for_a_checkpoint_begins_only_if_it_needs_none(prepared, expected, monkeypatch):
+    spec, layout = prepared
+    monkeypatch.setattr(checkpoints.shutil, "disk_usage", lambda path: SimpleNamespace(free=9))
+    with pytest.raises(SrpoError, match="make room and start again"):
+        loop.train(spec, layout)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "check_room", lambda *args: None)
+        loop.train(spec, layout)
+    layout.run_files(spec.id).finished.unlink()  # killed after its last checkpoint
+    loop.train(spec, layout)
+    assert_same(content(layout.run(spec.id)), expected)
 
 
 def test_what_is_selected_after_going_back_to_an_older_checkpoint_is_there(tmp_path, monkeypatch):

@@ -411,7 +411,7 @@ BUDGET_IS = {
 class Training(Config):
     """Settings that all methods of an experiment share (table 3)."""
 
-    gone: ClassVar = {"overlong_prompts": "refuse"}
+    gone: ClassVar = {"overlong_prompts": "refuse", "stop_on": ...}
 
     questions_per_batch: Count = 32
     rollouts_per_question: Annotated[int, Field(ge=2)] = 8
@@ -431,8 +431,6 @@ class Training(Config):
     clock: Clock
     budget_seconds: dict[Annotated[str, Field(pattern=r"^[\w.-]+$")], Positive]
     max_steps: Count | None = None
-    # end a run at the first alarm of any rule of srpo/watch.py, or of the rules that say that steps grow dear
-    stop_on: Literal["alarm", "cost"] | None = None
 
     @field_validator("budget_seconds")
     @classmethod

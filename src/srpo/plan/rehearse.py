@@ -45,7 +45,6 @@ def rehearsal(experiment: Experiment) -> Experiment:
         "validation": validation.model_copy(update={"rollouts": ROLLOUTS}),
         "budget_seconds": {label: seconds},
         "max_steps": STEPS,
-        "stop_on": None,
     }
     changes = {
         "name": f"{experiment.name}-rehearsal",

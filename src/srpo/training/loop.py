@@ -25,7 +25,6 @@ from srpo.ground.files import (
     append_event,
     exclusive_access,
     flush_to_disk,
-    read_events,
     read_json,
     rewind,
     write_events,
@@ -50,7 +49,7 @@ from srpo.training.provenance import origin_of, prepare_run_folder
 from srpo.training.questions import questions_of_step
 from srpo.training.step import Step
 from srpo.training.success_buffer import SuccessBuffer
-from srpo.training.watch import Signal, Watch, ends_run, watched
+from srpo.training.watch import Signal, Watch, watched
 
 MAX_SKIPPED_STEPS = 3
 """A run stops after this many steps in a row without a finite gradient."""
@@ -100,20 +99,16 @@ class Run:
                     break
                 self._stop_if_needed(interruption, "step")
                 self.take_step()
-        if self.stopped_by == "alarm":
-            stop_on = self.training.stop_on
-            logger.warning("%s: stopped after step %d: training.stop_on = %s", self.spec.id.path, self.step, stop_on)
         write_json(self.files.finished, self.summary())
 
     @property
     def finished(self) -> bool:
-        """Whether the last budget is spent, the step limit reached, or an alarm ends the run."""
+        """Whether the last budget is spent or the step limit reached."""
         return self.stopped_by is not None
 
     @property
     def stopped_by(self) -> str | None:
-        alarm = "alarm" if ends_run(self.watch.signals, self.training.stop_on) else None
-        return limit_reached(self.training, self.clock, self.step) or alarm
+        return limit_reached(self.training, self.clock, self.step)
 
     @property
     def validation_is_due(self) -> bool:
@@ -293,15 +288,12 @@ class Run:
             )
         rewind(self.files.groups, self.step)
         self.validations = rewind(self.files.validations, self.step)
-        warm_up = self.training.warmup_steps
         on_time = [v for v in self.validations if self.training.validates(v["step"], v["clock"])]
-        self.watch = watched(steps, on_time, warm_up)
-        if on_time != self.validations:
-            if self.finished:
-                self.watch = watched(steps, self.validations, warm_up)
-            else:  # the run had ended and now goes on: its last validation does not occur in the longer one
-                write_events(self.files.validations, on_time)
-                self.validations = on_time
+        if on_time != self.validations and not self.finished:
+            # the run had ended and now goes on: its last validation does not occur in the longer one
+            write_events(self.files.validations, on_time)
+            self.validations = on_time
+        self.watch = watched(steps, self.validations, self.training.warmup_steps)
         if self.watch.signals or self.files.watch.exists():
             write_events(self.files.watch, [signal.event() for signal in self.watch.signals])
         self._prune()  # the run may have been killed before it pruned
@@ -391,7 +383,7 @@ def train(spec: RunSpec, layout: Layout, stop_at: float | None = None, code: dic
         model, files = layout.model(spec.model.name), layout.run_files(spec.id)
         prepare_run_folder(folder, origin_of(spec, layout, code))
         if files.finished.exists() and all(map(Path.exists, selected_checkpoints(files).values())):
-            logger.warning("%s: trained before by the same code; delete its folder to train it again", name)
+            logger.warning("%s: trained before; delete its folder to train it again", name)
             hand_over(files)
             return
         checkpoints.delete_abandoned(folder)
@@ -431,10 +423,7 @@ def _is_over(spec: RunSpec, folder: Path) -> bool:
     """Whether the run has ended with its newest checkpoint, so that it will write no other."""
     _, state = checkpoints.newest(folder) or (None, {})
     state = {"clock": 0.0, "step": 0} | state  # of a damaged one
-    if limit_reached(spec.training, state["clock"], state["step"]):
-        return True
-    signals = [Signal(**event) for event in read_events(RunFiles(folder).watch)] if spec.training.stop_on else []
-    return ends_run([signal for signal in signals if signal.step <= state["step"]], spec.training.stop_on)
+    return limit_reached(spec.training, state["clock"], state["step"]) is not None
 
 
 def checkpoint_bytes(spec: RunSpec, model: Path) -> float:

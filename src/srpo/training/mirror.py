@@ -55,7 +55,7 @@ _PARAMETERS = re.compile(
 """Settings that a person would change; ``run.yaml`` has all."""
 
 _PROLONGS = re.compile(r"training\.(budget_seconds|max_steps|stop_on)")
-"""Settings with which a run may go on; MLflow's parameters cannot change."""
+"""Settings with which a run may go on, ``stop_on`` in earlier versions; MLflow's parameters cannot change."""
 _VIEW = {"searchFilter": "", "orderByKey": "attributes.start_time", "orderByAsc": False, "startTime": "ALL"}
 _VIEW |= {"lifecycleFilter": "Active", "datasetsFilter": [], "modelVersionFilter": "All Runs"}
 

@@ -26,6 +26,7 @@ from srpo.ground.files import read_events, read_json, read_mapping, write_text
 from srpo.ground.imports import is_installed
 from srpo.ground.layout import Layout, RunFiles, model_description
 from srpo.ground.machine import gpus, processor
+from srpo.ground.schema import flattened
 from srpo.rollout.checkpoint import weight_files
 from srpo.starts.resolve import digest, sha256_of
 
@@ -108,10 +109,10 @@ def source_hash(*rooms: str) -> str:
 def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
     """Write ``run.yaml``, unless the folder holds a run that cannot be continued with this origin.
 
-    A run continues with the same origin, with other memory settings, with a longer budget, and with another
-    ``training.stop_on``. A finished run is kept if only packages differ. If settings, data, base model or srpo's own
-    code differ, its logs and its evaluation move to ``superseded/`` and its checkpoints are deleted: ``snakemake
-    --forcerun`` after a change of the code trains it again. What only goes on to a longer budget is never deleted.
+    A run continues with the same origin, with other memory settings, and with a longer budget. A finished run is kept
+    if only packages differ. If settings, data, base model or srpo's own code differ, its logs and its evaluation move
+    to ``superseded/`` and its checkpoints are deleted: ``snakemake --forcerun`` after a change of the code trains it
+    again. Keys that only another version has do not. What only goes on to a longer budget is never deleted.
     """
     files = RunFiles(run_folder)
     before = read_mapping(files.origin) if files.origin.exists() else None
@@ -198,18 +199,22 @@ def _differences(before: dict[str, Any], now: dict[str, Any], parts: Iterable[st
 
 
 def _edited(before: dict[str, Any], now: dict[str, Any]) -> Changed:
-    """Old and new hash of srpo's own code, if both are known and differ."""
+    """Old and new hash of srpo's own code, if both are known and differ.
+
+    Not if the settings have other keys, as in another version: then Snakemake started the run for these, not a person.
+    """
     old, new = (origin["provenance"].get("source") for origin in (before, now))
-    return {"source": (old, new)} if old and new and old.split(", ")[-1] != new else {}
+    same_keys = flattened(before["spec"]).keys() == flattened(now["spec"]).keys()
+    return {"source": (old, new)} if old and new and old.split(", ")[-1] != new and same_keys else {}
 
 
 def _prolongs(before: dict[str, Any], now: dict[str, Any], changed: Changed) -> bool:
-    """Whether the only change is a longer budget, a higher step limit, or whether an alarm ends the run."""
+    """Whether the only change is a longer budget or a higher step limit."""
     last_budget = max(before["spec"]["training"].get("budget_seconds", {}).values(), default=math.inf)
     for key, (old, new) in changed.items():
         longer_budget = key.startswith("training.budget_seconds.") and old is None and new > last_budget
         more_steps = key == "training.max_steps" and old is not None and (new is None or new > old)
-        if not (longer_budget or more_steps or key == "training.stop_on"):
+        if not (longer_budget or more_steps):
             return False
     return True
 

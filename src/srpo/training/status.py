@@ -17,7 +17,7 @@ from tabulate import tabulate
 
 from srpo.experiment.config import Experiment, Training
 from srpo.ground.errors import SrpoError
-from srpo.ground.files import read_events, read_json, read_last_events
+from srpo.ground.files import read_events, read_last_events
 from srpo.ground.layout import Layout, RunFiles, RunId
 from srpo.ground.text import duration
 from srpo.training.attempts import STOP_SIGNALS
@@ -51,7 +51,6 @@ class RunStatus:
         error: the last error line of the last failed attempt; None once the run is trained. Or a file that is damaged,
             or that the folder of a run that was made is gone.
         signals: alarms and warnings of ``srpo/watch.py``, in the order of their steps.
-        stopped_by_alarm: whether an alarm ended the run (``training.stop_on``).
         host_memory: GB of host memory of the run's processes after its last step.
     """
 
@@ -68,7 +67,6 @@ class RunStatus:
     last_change: float | None = None
     error: str | None = None
     signals: list[Signal] = field(default_factory=list)
-    stopped_by_alarm: bool = False
     host_memory: float | None = None
 
 
@@ -129,7 +127,6 @@ def _read_files(run: RunId, files: dict[str, float], training: Training, horizon
         last_change=max(files.values()),
         error=_error(layout, run, failed[-1] if failed else None, trained) if stage != "evaluated" else None,
         signals=signals,
-        stopped_by_alarm=trained and bool(signals) and read_json(paths.summary).get("stopped_by") == "alarm",
         host_memory=steps[-1].get("host_memory_gb") if steps else None,
     )
 
@@ -241,5 +238,4 @@ def _watched(status: RunStatus) -> str:
     if latest is None:
         return ""
     others = len({signal.rule for signal in status.signals}) - 1
-    text = f"{latest}, +{others} more" if others else str(latest)
-    return f"stopped: {text}" if status.stopped_by_alarm else text
+    return f"{latest}, +{others} more" if others else str(latest)

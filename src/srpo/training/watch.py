@@ -55,7 +55,6 @@ class Rule:
             the ``best`` before, or nothing.
         by: how: ``ratio`` of the two, their difference in ``points`` (of 100), or the ``value`` alone.
         warn, alarm: outside of these limits; None: never.
-        kind: what it is about: a fall of the run, or what its steps ``cost``.
     """
 
     name: str
@@ -65,7 +64,6 @@ class Rule:
     by: Literal["ratio", "points", "value"]
     warn: Limits | None = None
     alarm: Limits | None = None
-    kind: Literal["fall", "cost"] = "fall"
 
     @property
     def of_validations(self) -> bool:
@@ -103,7 +101,6 @@ RULES = (
         by="ratio",
         warn=Limits(high=1.6),
         alarm=Limits(high=2.5),
-        kind="cost",
     ),
     Rule(
         "format",
@@ -139,7 +136,6 @@ RULES = (
         by="ratio",
         warn=Limits(high=2),
         alarm=Limits(high=4),
-        kind="cost",
     ),
     Rule(
         "sampler",
@@ -154,10 +150,6 @@ RULES = (
     Rule("divergence", "divergence", of=DIVERGENCE, against="nothing", by="value", alarm=Limits(low=-1e-3)),
 )
 """All rules."""
-
-
-STOP_RULES = {"alarm": {rule.name for rule in RULES}, "cost": {rule.name for rule in RULES if rule.kind == "cost"}}
-"""By value of ``training.stop_on``, the rules whose alarm ends a run; ``cost``: those that say that steps grow dear."""
 
 
 @dataclass(frozen=True)
@@ -260,12 +252,6 @@ class Watch:
         signal = Signal(step, rule.name, reached, number if math.isfinite(number) else None, reference)
         self.signals.append(signal)
         return [signal]
-
-
-def ends_run(signals: Iterable[Signal], stop_on: str | None) -> bool:
-    """Whether a run with these signals ends, by its ``training.stop_on``."""
-    rules = STOP_RULES[stop_on] if stop_on else set()
-    return any(signal.level == "alarm" and signal.rule in rules for signal in signals)
 
 
 def signals_of(steps: Iterable[Event], validations: Iterable[Event], warmup_steps: int) -> list[Signal]:

@@ -89,7 +89,6 @@ def test_every_number_of_a_run_has_a_row_or_is_ours() -> None:
             "branch_gradients_every",
             "clock",
             "budget_seconds",
-            "stop_on",
         ),
         *("driver", "precision", "attention", "offload_teacher", "deterministic_rollouts", "verl_overrides"),
         *("distillation_topk", "distillation_alpha", "distillation_is_clip", "max_reprompt_len", "tracking"),

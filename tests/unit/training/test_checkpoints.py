@@ -123,7 +123,7 @@ def test_a_state_that_a_crash_left_empty_is_damage(name, tmp_path):
     for step in (5, 10):
         save(tmp_path, step)
     (tmp_path / "checkpoints/step10" / name).write_text("")
-    training = SimpleNamespace(budget_seconds={"1h": 1.0}, max_steps=7, stop_on=None)
+    training = SimpleNamespace(budget_seconds={"1h": 1.0}, max_steps=7)
     assert not loop._is_over(SimpleNamespace(training=training), tmp_path)
     assert checkpoints.load_newest(tmp_path, lambda folder: None) == {"step": 5}
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
-from srpo.experiment.config import Training
 from srpo.training.watch import (
     RULES,
     STEPS,
-    STOP_RULES,
     Signal,
-    ends_run,
     reference_steps,
     signals_of,
     summary_of,
@@ -188,24 +185,6 @@ def test_event_by_event_is_the_same_as_at_once_and_as_a_resumed_run():
             for validation in (v for v in validations if v["step"] == event["step"]):
                 watch.add_validation(validation)
         assert watch.signals == whole
-        assert ends_run(watch.signals, "alarm")
-    assert not ends_run([], "alarm")
-
-
-@pytest.mark.parametrize(
-    ("rule", "level", "ends"),
-    [
-        ("seconds", "alarm", {"alarm", "cost"}),
-        ("length", "alarm", {"alarm", "cost"}),
-        ("validation", "alarm", {"alarm"}),
-        ("seconds", "warn", set()),
-    ],
-)
-def test_which_alarms_end_a_run(rule: str, level: str, ends: set[str]) -> None:
-    """``cost``: those of the rules that tell that steps grow dear."""
-    signals = [Signal(60, rule, level, 1.0, 1.0)]
-    assert {stop_on for stop_on in ("alarm", "cost", None) if ends_run(signals, stop_on)} == ends
-    assert {*STOP_RULES} == {*get_args(get_args(Training.model_fields["stop_on"].annotation)[0])}
 
 
 # ---------------------------------------------------------------- runs of others, from the numbers that they published
@@ -252,5 +231,4 @@ def test_numbers_that_are_zero_are_compared_without_an_error():
     assert ("entropy", "alarm") in found({"student/entropy": from_step(60, 0.5, 0.0)})
     assert found({"student/entropy": from_step(60, 0.0, 0.5)}) == {}
     assert all(rule.warn or rule.alarm for rule in RULES)
-    assert {rule.name for rule in RULES if rule.kind == "cost"} == {"length", "seconds"}
     assert STEPS % 2 == 1
