@@ -198,8 +198,11 @@ OLD, NOW = other_keys("method", gone=LATER), other_keys("method")
         # one that is gone, at the value that runs had
         (other_keys("method", divergence_clip=None, sibling_choice="first"), NOW, None),
         (other_keys("method", divergence_clip=0.05), NOW, "method.divergence_clip = 0.05"),
+        (other_keys("execution", attention="sdpa", remove_padding=False), NOW, None),
+        (other_keys("execution", remove_padding=True), NOW, "execution.remove_padding = True"),
+        (other_keys("execution", attention="flash_attention_2"), NOW, "execution.attention = flash_attention_2"),
     ],
-    ids=["later", "teacher", "buffer", "stop_on", "gone", "clip"],
+    ids=["later", "teacher", "buffer", "stop_on", "gone", "clip", "padding", "packed", "flash"],
 )
 def test_keys_of_other_versions(before: dict, now: dict, said: str | None, tmp_path: Path) -> None:
     prepare_run_folder(tmp_path, origin() | {"spec": before})
