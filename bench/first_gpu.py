@@ -25,7 +25,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,7 @@ from srpo.ground.repository import CONFIGS, ROOT
 from srpo.questions.prompts import student_prompts
 from srpo.questions.splits import Question
 
-PACKAGES = ("torch", "transformers", "verl", "tensordict", "ray", "numpy", "triton", "flash-attn", "sglang")
+PACKAGES = ("torch", "transformers", "verl", "tensordict", "ray", "numpy", "triton", "sglang")
 
 QUESTIONS, SAMPLES = 4, 8
 WORDS = {"prompt": 360, "shortest": 180, "longest": 2000}
@@ -138,27 +137,19 @@ def tests(options: Options) -> Result:
 # ---------------------------------------------------------------- an update of a large model
 
 
-def update(
-    options: Options,
-    name: str,
-    layers: int | None = None,
-    packed: bool = False,
-    profiled: bool = False,
-) -> Result:
+def update(options: Options, name: str, layers: int | None = None, profiled: bool = False) -> Result:
     """Three steps of SRPO but generation, of a model of random weights, in the paper's micro-batches.
 
     Args:
         name: of a model in ``configs/models``, whose shape is taken.
         layers: how many; None for all. A model that is cut has a live teacher, because one GPU has no room for the
             weights of another.
-        packed: each response with its own copy of the prompt, as with flash-attn, and with a dense mask where that is
-            not installed; otherwise a prompt is computed once for its responses.
         profiled: whether to add the seconds of a fourth step's dearest kernels.
     """
     from srpo.policy.in_process import InProcessPolicy
 
     with tempfile.TemporaryDirectory() as folder:
-        spec = _update_spec(Path(folder), name, layers, packed, options.small)
+        spec = _update_spec(Path(folder), name, layers, options.small)
         policy = InProcessPolicy(spec, Path(folder))
         shape = memory.shape_of(spec.model)
     questions, rollouts = _drawn_rollouts(spec, policy.tokenizer, SMALL_WORDS if options.small else WORDS)
@@ -169,8 +160,6 @@ def update(
         "model": name,
         "shape": shape.model_dump(),
         "parameters": memory.parameters(shape),
-        "attention": spec.execution.attention,
-        "shared_prompts": spec.execution.shares_prompts,
         "micro_batch_tokens": spec.execution.max_tokens_per_rank,
         "steps": steps,
         "tflops": sum(best["flops"].values()) / sum(best["seconds"].values()) / 1e12,
@@ -193,9 +182,8 @@ def _kernel_seconds(function: Callable[[], object], most: int = 20) -> dict[str,
     return dict(sorted(seconds.items(), key=lambda item: -item[1])[:most])
 
 
-def _update_spec(folder: Path, name: str, layers: int | None, packed: bool, small: bool) -> RunSpec:
+def _update_spec(folder: Path, name: str, layers: int | None, small: bool) -> RunSpec:
     """The paper's SRPO with one update of few questions on one rank; its model of random weights is in ``folder``."""
-    attention = "flash_attention_2" if packed and find_spec("flash_attn") else "sdpa"
     raw = _raw_experiment("paper") | {
         "comparable_with_paper": False,
         "matrix": [{"models": [name], "benchmarks": ["sdpo/chemistry"], "methods": ["srpo"]}],
@@ -203,7 +191,7 @@ def _update_spec(folder: Path, name: str, layers: int | None, packed: bool, smal
     }
     raw["training"] |= {"questions_per_batch": QUESTIONS, "branch_gradients_every": 1000}
     raw["execution"] = {
-        **{"precision": "bfloat16", "gradient_checkpointing": True, "attention": attention, "remove_padding": packed},
+        **{"precision": "bfloat16", "gradient_checkpointing": True},
         "max_tokens_per_rank": 400 if small else raw["execution"]["max_tokens_per_rank"],
     }
     if small:
@@ -390,7 +378,6 @@ PARTS: dict[str, tuple[Callable[..., Result], int]] = {
     "report": (partial(workflow, made="report.html"), 400),
     "seeds": (partial(workflow, seeds=3, runs_at_a_time=2), 570),
     "update qwen3-1.7b": (partial(update, name="qwen3-1.7b"), 75),
-    "update qwen3-8b, 8 layers, packed": (partial(update, name="qwen3-8b", layers=8, packed=True), 75),
     "update qwen3-4b, 8 layers": (partial(update, name="qwen3-4b", layers=8), 60),
 }
 """By name, what a part does and the seconds that it may take; the most wanted first. A report needs the gap, too."""

@@ -1,4 +1,4 @@
-"""On one GPU what other tests prove on CPUs: no SGLang, no network, no flash-attn. ``pytest -m gpu`` on a GPU machine.
+"""On one GPU what other tests prove on CPUs: no SGLang, no network. ``pytest -m gpu`` on a GPU machine.
 
 verl has one device in a process. Where there is no GPU, what does not need one runs on the CPU, so that every line
 of the checks is exercised; the float32 reference comes from a process that sees no GPU.
@@ -34,7 +34,7 @@ from srpo.policy.in_process import InProcessPolicy
 from srpo.policy.interface import DEVICE_MEMORY
 from srpo.training import loop
 
-BFLOAT16 = {"precision": "bfloat16", "remove_padding": True, "max_tokens_per_rank": 120}
+BFLOAT16 = {"precision": "bfloat16", "max_tokens_per_rank": 120}
 
 ON_GPU = torch.cuda.is_available()
 METHODS = ["grpo", "sdpo", "srpo", "advantage_mix"] if ON_GPU else ["srpo", "advantage_mix"]
@@ -72,9 +72,7 @@ def start(host, tmp_path: Path, name: str, device: str, folder: str = "run", **o
 
 
 @on_each_device
-@pytest.mark.parametrize(
-    "execution", [{}, {"remove_padding": True, "max_tokens_per_rank": 120}], ids=["padded", "packed"]
-)
+@pytest.mark.parametrize("execution", [{}, {"max_tokens_per_rank": 120}], ids=["rows", "tokens"])
 @pytest.mark.parametrize("name", METHODS)
 def test_float32_gives_the_numbers_of_the_host(name, execution, device, host, tmp_path, monkeypatch):
     assert torch.get_float32_matmul_precision() == "highest"  # NVIDIA's containers may set TF32
@@ -298,9 +296,7 @@ class LargestFloat32(TorchDispatchMode):
 @pytest.mark.parametrize("name", METHODS)
 def test_no_pass_of_the_engine_makes_a_float32_copy_of_the_logits(name, device, host, tmp_path, monkeypatch):
     """All three passes and backward, of a micro-batch of all rows: only chunks of 8 tokens are ever float32."""
-    run = start(
-        host, tmp_path, name, device, execution={"precision": "bfloat16", "remove_padding": True}, micro_batch_size=64
-    )
+    run = start(host, tmp_path, name, device, execution={"precision": "bfloat16"}, micro_batch_size=64)
     vocabulary = run.policy.worker.actor.engine.model_config.hf_config.vocab_size
     rollouts = host[1][name]["rollouts"]
     for chunk, in_chunks in ((8, True), (10**6, False)):

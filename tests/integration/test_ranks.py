@@ -30,11 +30,11 @@ TWO = {"driver": "ray", "ranks": 2}
 CASES = [
     ["grpo", {"execution": TWO, "micro_batch_size": 3}],
     ["srpo", {"execution": TWO, "micro_batch_size": 3}],
-    ["srpo", {"execution": {**TWO, "max_tokens_per_rank": 120, "remove_padding": True, "offload_teacher": True}}],
+    ["srpo", {"execution": {**TWO, "max_tokens_per_rank": 120, "offload_teacher": True}}],
     ["sdpo", {"execution": {**TWO, "max_tokens_per_rank": 120}, "tied": False}],
-    ["advantage_mix", {"execution": {**TWO, "remove_padding": True, "gradient_checkpointing": True}}],
+    ["advantage_mix", {"execution": {**TWO, "gradient_checkpointing": True}}],
 ]
-NAMES = ["grpo", "srpo", "srpo-tokens-packed-offload", "sdpo-tokens-untied", "advantage_mix-packed-checkpointing"]
+NAMES = ["grpo", "srpo", "srpo-tokens-offload", "sdpo-tokens-untied", "advantage_mix-checkpointing"]
 OTHERS = ["grpo_with_anchor", "rlsd", "sc_sdpo", "sdpo_failed_only", "srpo_equal_loss_scale", *TEACHERS]
 """One of each branch, weight and teacher: the other methods differ in numbers, prompts or the order of phases."""
 CASES += [[name, {"execution": TWO, "micro_batch_size": 3}] for name in OTHERS]

@@ -93,7 +93,7 @@ def verl_server(model, monkeypatch, tmp_path):
         server = object.__new__(SGLangHttpServer)
         server.config = omega_conf_to_dataclass(config.rollout)
         OmegaConf.set_struct(config.model, False)
-        config.model.override_config.attn_implementation = "sdpa"  # of the trainer: this machine has no flash-attn
+        config.model.override_config.attn_implementation = "sdpa"  # of the trainer
         server.model_config = omega_conf_to_dataclass(config.model, dataclass_type=HFModelConfig)
         server.rollout_mode = RolloutMode.HYBRID
         server.replica_rank = server.node_rank = server.base_gpu_id = 0

@@ -3,9 +3,9 @@
 ``python fake_update.py 20480 qwen3-8b:2 qwen3-8b:4`` prints bytes as JSON for 2 and 4 layers of Qwen3-8B and
 micro-batches of 20,480 tokens, all of them distilled. Real here: transformers' Qwen3 and its activation checkpointing,
 verl's ``apply_fsdp2``, our losses. Replaced: the engine's loading of weights and its jagged book-keeping, whose sizes
-depend on data; flash-attn, by what it keeps (queries, keys, values, output, one number a head and token); AdamW's step,
-by its moments. What CUDA, NCCL and the server take is not in it. ``:4n`` is 4 layers without gradient reduction between
-micro-batches.
+depend on data; attention, by what a fused kernel keeps (queries, keys, values, output, one number a head and token);
+AdamW's step, by its moments. What CUDA, NCCL and the server take is not in it. ``:4n`` is 4 layers without gradient
+reduction between micro-batches.
 """
 
 import gc
@@ -36,8 +36,8 @@ from srpo.ground.repository import CONFIGS
 RANKS = 8
 
 
-class _FlashAttention(torch.autograd.Function):
-    """What flash-attn allocates, without its kernel."""
+class _FusedAttention(torch.autograd.Function):
+    """What a fused kernel allocates, without it."""
 
     @staticmethod
     def forward(ctx, query, key, value):
@@ -51,10 +51,10 @@ class _FlashAttention(torch.autograd.Function):
 
 
 def _attention(module, query, key, value, mask, **_):
-    """[1, heads, tokens, size] in; [1, tokens, heads, size] out, as transformers' flash-attention path has it."""
+    """[1, heads, tokens, size] in; [1, tokens, heads, size] out, as transformers asks of an attention."""
     assert mask is None
     query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))
-    return _FlashAttention.apply(query, key, value), None
+    return _FusedAttention.apply(query, key, value), None
 
 
 class StorageTracker(TorchDispatchMode):

@@ -463,11 +463,11 @@ VerlKey = Literal[
 class Execution(Config):
     """Driver, devices, precision and memory of a run; they are not part of the method."""
 
+    gone: ClassVar = {"attention": "sdpa", "remove_padding": False}
+
     driver: Literal["in_process", "ray"] = "in_process"
     ranks: Count = 1
     precision: Precision = "float32"
-    attention: Literal["sdpa", "flash_attention_2"] = "sdpa"
-    remove_padding: bool = False
     max_tokens_per_rank: Count | None = None
     gradient_checkpointing: bool = False
     offload_teacher: bool = False
@@ -485,18 +485,8 @@ class Execution(Config):
         BeforeValidator(lambda given: flattened(given) if isinstance(given, Mapping) else given),
     ] = Field(default_factory=dict)
 
-    @property
-    def shares_prompts(self) -> bool:
-        """Whether a prompt is computed once for all its responses (``policy/shared_prompts.py``).
-
-        With ``remove_padding`` each response has its own copy of the prompt, as in verl.
-        """
-        return self.attention == "sdpa" and not self.remove_padding
-
     @model_validator(mode="after")
     def _parts_fit(self) -> Execution:
-        if self.attention == "flash_attention_2" and not self.remove_padding:
-            raise ValueError("attention = flash_attention_2: set remove_padding = true; only sdpa shares prompts")
         if self.driver == "in_process":
             for key, only in (("ranks", 1), ("rollout_engine", "embedded")):
                 if getattr(self, key) != only:

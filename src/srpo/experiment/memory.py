@@ -160,14 +160,12 @@ def update_memory(
         activations = tokens * shape.num_hidden_layers * inside_layer
     # embedding, head and two layers; one rank keeps what it has converted
     gathered = 2 * (embedding + layer) if execution.ranks > 1 else parameters(shape)
-    mask = BFLOAT16 * tokens**2 if execution.attention == "sdpa" and execution.remove_padding else 0
     return {
         **trainer_state(shape, execution, teacher),
         "gradients, float32": FLOAT32 * parameters(shape) / execution.ranks,
         # in bfloat16; the largest unit's gradient in bfloat16 and, for its sum, float32
         "gathered weights and gradients": BFLOAT16 * gathered + (BFLOAT16 + FLOAT32) * embedding,
         "activations": activations,
-        "attention mask of packed sequences": mask,
         f"logits, bfloat16, {LOGITS_COPIES} times": LOGITS_COPIES * BFLOAT16 * tokens * shape.vocab_size,
         "logits in float32, a chunk at a time": CHUNK_COPIES * FLOAT32 * LOGITS_CHUNK,
         "CUDA, NCCL, sleeping server": DEVICE_RUNTIME,

@@ -405,8 +405,7 @@ def _modelled_step(experiment: Experiment, shape: TransformerShape, method: Meth
     cost, prompt, response = model_cost(shape), training.max_prompt_length, training.max_response_length
 
     def forward(prompt: int, prompts: int) -> float:
-        shared = prompts if experiment.execution.shares_prompts else rows
-        return shared * cost.forward_flops([prompt]) + rows * cost.decode_flops([prompt], [response])
+        return prompts * cost.forward_flops([prompt]) + rows * cost.decode_flops([prompt], [response])
 
     # forward and backward of the update; old log-probs, unless an only update computes them itself
     once = (

@@ -80,7 +80,7 @@ class Placement:
         return order_rows(by_batch, self._tokens(bundles, prompts), rows, self._execution.max_tokens_per_rank)
 
     def _bundled(self, rollouts: Sequence[Sequence[int]], prompts: Prompts, most: int) -> list[list[Bundle]]:
-        most = min(most, self._micro_batch_size) if self._execution.shares_prompts else 1
+        most = min(most, self._micro_batch_size)
         return bundle_rollouts(rollouts, prompts, self._lengths, most, self._execution.max_tokens_per_rank)
 
     def _tokens(self, bundles: Sequence[Sequence[Bundle]], prompts: Prompts) -> dict[Bundle, int]:

@@ -4,7 +4,7 @@ verl's engine computes logits of every position of prompt and response and retur
 computes them only where response tokens are predicted. It also returns the student's top-K ids (old log-prob pass, or
 the update if the batch has one update), the teacher's distribution on them or on the whole vocabulary (teacher pass),
 and the student's distribution with gradients (update). The ``pass_name`` entry of a batch selects the pass
-(:data:`PASSES`). Sequences are packed, never padded: rows that share prompts, or verl's packing.
+(:data:`PASSES`). Sequences are packed, never padded, and share prompts.
 """
 
 import math
@@ -23,7 +23,6 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, GenerationConfig, PretrainedConfig
-from transformers.modeling_flash_attention_utils import prepare_fa_kwargs_from_position_ids
 from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_device_id, get_torch_device
 from verl.utils.fsdp_utils import load_fsdp_model_to_gpu, offload_fsdp_model_to_cpu
@@ -229,20 +228,12 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
     # ------------------------------------------------------------ model inputs and outputs
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict, dict]:
-        """verl's inputs, with the language-model head restricted to positions that predict a response token."""
+        """Inputs without padding, for rows of several responses; the attention tells the rows apart.
+
+        The language-model head is restricted to positions that predict a response token.
+        """
         if self.use_ulysses_sp:
             raise NotImplementedError("ulysses_sequence_parallel_size > 1 is not supported by the SRPO engine")
-        if not self.use_remove_padding:  # then attention is the one of shared prompts (verl_config.py)
-            return self._packed_rows(micro_batch)
-        micro_batch["position_ids"] = _jagged(_positions(micro_batch), micro_batch["input_ids"].offsets().diff())
-        inputs, output_args = super().prepare_model_inputs(micro_batch)
-        inputs["logits_to_keep"] = _is_response(micro_batch).nonzero().flatten() - 1
-        if self.model_config.override_config.get("attn_implementation") == "flash_attention_2":
-            inputs |= _sequence_bounds(inputs["position_ids"])
-        return inputs, output_args
-
-    def _packed_rows(self, micro_batch: TensorDict) -> tuple[dict, dict]:
-        """Inputs without padding, for rows of several responses; the attention tells the rows apart."""
         rows = PackedRows.of(
             micro_batch["prompt_lengths"],
             micro_batch["response_lengths"].offsets().diff(),
@@ -339,40 +330,17 @@ PASSES = {"old_log_prob": old_log_prob_outputs, "teacher": teacher_outputs, "upd
 (``worker.KEPT``)."""
 
 
-def _positions(micro_batch: TensorDict) -> Tensor:
-    """[tokens] the place of each token in its row."""
-    offsets = micro_batch["input_ids"].offsets()
-    starts = torch.repeat_interleave(offsets[:-1], offsets.diff())
-    return torch.arange(len(starts), device=starts.device) - starts
-
-
-def _is_response(micro_batch: TensorDict) -> Tensor:
-    """[tokens] whether a token is of a response, so that the one before predicts it if the row has one response."""
-    lengths = micro_batch["input_ids"].offsets().diff()
-    return _positions(micro_batch) >= torch.repeat_interleave(micro_batch["prompt_lengths"], lengths)
-
-
 def _responses(micro_batch: TensorDict) -> tuple[Tensor, Tensor]:
     """Token ids of all responses, and how many each row has."""
-    rows = micro_batch["input_ids"]
-    return rows.values()[_is_response(micro_batch)], rows.offsets().diff() - micro_batch["prompt_lengths"]
+    rows, prompts = micro_batch["input_ids"], micro_batch["prompt_lengths"]
+    lengths = rows.offsets().diff()
+    starts = torch.repeat_interleave(rows.offsets()[:-1] + prompts, lengths)
+    is_response = torch.arange(len(starts), device=starts.device) >= starts
+    return rows.values()[is_response], lengths - prompts
 
 
 def _top_k(micro_batch: TensorDict) -> int:
     return tu.get_non_tensor_data(micro_batch, "top_k", default=0)
-
-
-def _sequence_bounds(position_ids: Tensor) -> dict[str, Any]:
-    """Where packed sequences begin and end, and the longest, as flash-attention asks for them.
-
-    Without them each layer derives them anew, and the host waits for the device each time.
-
-    Args:
-        position_ids: [1, tokens] each sequence's from 0.
-    """
-    (queries, keys), (longest, _) = prepare_fa_kwargs_from_position_ids(position_ids)
-    length = int(longest)
-    return {"cu_seq_lens_q": queries, "cu_seq_lens_k": keys, "max_length_q": length, "max_length_k": length}
 
 
 @contextmanager

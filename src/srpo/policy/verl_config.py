@@ -45,13 +45,13 @@ def _settings(spec: RunSpec, model_path: Path) -> list[tuple[str, object]]:
     """Values by verl's keys; ``+``: verl has no such key."""
     training, method, execution = spec.training, spec.method, spec.execution
     actor, rollout, model = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.model"
-    attention = SHARED_PROMPTS if execution.shares_prompts else execution.attention
     dtype = {"float32": "fp32", "bfloat16": "bf16"}[execution.precision]
     return [
         (f"{model}.path", str(model_path)),
-        (f"{model}.use_remove_padding", execution.remove_padding),
+        # the engine packs rows itself (shared_prompts.py)
+        (f"{model}.use_remove_padding", False),
         (f"{model}.enable_gradient_checkpointing", execution.gradient_checkpointing),
-        (f"+{model}.override_config.attn_implementation", attention),
+        (f"+{model}.override_config.attn_implementation", SHARED_PROMPTS),
         (f"{actor}.strategy", "fsdp2"),
         (f"{actor}.fsdp_config.strategy", "fsdp2"),
         (f"{actor}.fsdp_config.model_dtype", "fp32"),

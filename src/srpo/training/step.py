@@ -265,8 +265,8 @@ class Step:
     def _count(self, phase: str, batch: Batch, batches: list[list[int]], prompts: Prompts, times: int = 1) -> None:
         """Count tokens and FLOPs of a pass; a shared prompt counts once, however settings of memory cut a batch."""
         tokens, flops = 0, 0.0
-        most = len(batch.rollouts) if self.spec.execution.shares_prompts else 1
-        for bundle in chain(*bundle_rollouts(batches, prompts, [0] * len(batch.rollouts), most)):
+        count = len(batch.rollouts)
+        for bundle in chain(*bundle_rollouts(batches, prompts, [0] * count, max_rollouts=count)):
             prompt, lengths = prompts[bundle[0]].numel(), list(batch.lengths(bundle).values())
             tokens += prompt + sum(lengths)
             flops += self.cost.forward_flops([prompt]) + self.cost.decode_flops([prompt] * len(lengths), lengths)

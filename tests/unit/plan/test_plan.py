@@ -177,8 +177,6 @@ def test_memory_follows_the_settings() -> None:
 
     usual = update()
     assert usual - update(offload_teacher=True) == memory.parameters(shape) / 2
-    assert update(remove_padding=True) - usual == 2 * 20_480**2
-    assert update(attention="flash_attention_2", remove_padding=True) == usual
     assert update(gradient_checkpointing=False) > 3 * usual
     assert update(max_tokens_per_rank=18_432) < usual
     rollout = memory.rollout_memory(shape, PAPER.execution, 80e9)

@@ -1,14 +1,12 @@
-"""How rows are arranged in memory and over ranks changes no number: prompts shared or not, by rows, tokens and rank."""
+"""How rows are arranged in memory changes no number: prompts shared or not, by rows and by tokens."""
 
 from __future__ import annotations
 
 import types
-from itertools import accumulate
 
 import pytest
 import torch
-from one_step import before_update, build_run, draw_rollouts, numbers, relative_differences
-from transformers import AttentionInterface, AutoModelForCausalLM
+from one_step import build_run, draw_rollouts, numbers, relative_differences
 
 BUDGET = 120  # tokens; the rows have 24 to 35, those of the teacher 84 to 94
 
@@ -50,15 +48,10 @@ def spy(run) -> list[types.SimpleNamespace]:
     return seen
 
 
-# ---------------------------------------------------------------- one rank
-
-
 LAYOUTS = {
-    "packed": ({"remove_padding": True}, 5),
     "tokens": ({"max_tokens_per_rank": BUDGET}, 5),
-    "packed-tokens": ({"remove_padding": True, "max_tokens_per_rank": BUDGET}, 5),
     "64-rows": ({}, 64),
-    "packed-1-row": ({"remove_padding": True}, 1),
+    "1-row": ({}, 1),
 }
 
 
@@ -66,7 +59,7 @@ LAYOUTS = {
     ("name", "layout"),
     [
         *(("srpo", layout) for layout in LAYOUTS),
-        *((name, layout) for name in ("grpo", "sdpo", "advantage_mix") for layout in ("packed-tokens", "64-rows")),
+        *((name, layout) for name in ("grpo", "sdpo", "advantage_mix") for layout in ("tokens", "64-rows")),
     ],
 )
 def test_a_layout_changes_no_number(name, layout, start, expected):
@@ -80,20 +73,17 @@ def test_a_layout_changes_no_number(name, layout, start, expected):
     for step in seen:  # the layout under test was really in force
         assert step.inputs["input_ids"].shape == (1, step.tokens)
         assert step.inputs["attention_mask"] is None
-        alone = execution.get("remove_padding", False)
-        assert ("packed_rows" in step.inputs) is not alone
-        assert step.rollouts == len(step.rows) or not alone
+        assert "packed_rows" in step.inputs
         assert step.rollouts <= rows or "max_tokens_per_rank" in execution
     if "max_tokens_per_rank" in execution:
         assert max(step.tokens for step in seen) <= BUDGET
         assert max(step.rollouts for step in seen) > 3
 
 
-@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("setting", ["gradient_checkpointing", "offload_teacher"])
-def test_settings_that_save_memory_change_no_number(setting, packed, start, expected):
+def test_settings_that_save_memory_change_no_number(setting, start, expected):
     rollouts, wanted = expected("srpo")
-    run = start("srpo", execution={setting: True, "remove_padding": packed})
+    run = start("srpo", execution={setting: True})
     engine, passes = run.policy.worker.actor.engine, []
     engine.module.model.layers[0].self_attn.register_forward_hook(lambda *_: passes.append(torch.is_grad_enabled()))
     for kind, difference in relative_differences(numbers(run, rollouts), wanted).items():
@@ -101,43 +91,3 @@ def test_settings_that_save_memory_change_no_number(setting, packed, start, expe
     # 2 mini-batches of 8 rows in 2 micro-batches each, the first one's 6 and 2 of each branch once more in 2 and 1;
     # recomputed in backward where asked for
     assert sum(passes) == (14 if setting == "gradient_checkpointing" else 7)
-
-
-# ---------------------------------------------------------------- transformers
-
-
-def test_flash_attention_is_told_once_where_sequences_begin(start):
-    """What each of its layers would derive from the positions (transformers' own function): lengths of the rows."""
-    run = start("srpo", execution={"remove_padding": True, "max_tokens_per_rank": BUDGET})
-    engine = run.policy.worker.actor.engine
-    engine.model_config.override_config["attn_implementation"] = "flash_attention_2"  # the module's stays sdpa
-    seen = spy(run)
-    before_update(run, draw_rollouts(run))
-    assert len(seen) > 2
-    for step in seen:
-        inputs, rows = step.inputs, [*map(len, step.rows)]
-        ends = [0, *accumulate(rows)]
-        assert (inputs["cu_seq_lens_q"].tolist(), inputs["cu_seq_lens_k"].tolist()) == (ends, ends)
-        assert inputs["cu_seq_lens_q"].dtype == torch.int32
-        assert (inputs["max_length_q"], inputs["max_length_k"]) == (max(rows), max(rows))
-        assert type(inputs["max_length_q"]) is int  # a tensor would be read by each layer
-
-
-def test_what_is_said_of_sequences_reaches_every_layer(base):
-    """With activation checkpointing, as at the paper's scale: forward, and again in the backward pass."""
-    given = []
-
-    def attention(module, query, key, value, mask, **kwargs):
-        given.append((module.layer_idx, kwargs["cu_seq_lens_q"].tolist(), kwargs["max_length_k"]))
-        return query.transpose(1, 2), None
-
-    AttentionInterface.register("recorded", attention)
-    path = base.model("miniature-tiny")
-    model = AutoModelForCausalLM.from_pretrained(path, attn_implementation="recorded").train()
-    model.gradient_checkpointing_enable({"use_reentrant": False})
-    ends = torch.tensor([0, 4, 7], dtype=torch.int32)
-    bounds = {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends, "max_length_q": 4, "max_length_k": 4}
-    positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2]])
-    model(input_ids=positions + 3, position_ids=positions, use_cache=False, **bounds).logits.sum().backward()
-    layers = range(model.config.num_hidden_layers)
-    assert given == [(layer, [0, 4, 7], 4) for layer in (*layers, *reversed(layers))]

@@ -90,7 +90,7 @@ def test_every_number_of_a_run_has_a_row_or_is_ours() -> None:
             "clock",
             "budget_seconds",
         ),
-        *("driver", "precision", "attention", "offload_teacher", "deterministic_rollouts", "verl_overrides"),
+        *("driver", "precision", "offload_teacher", "deterministic_rollouts", "verl_overrides"),
         *("distillation_topk", "distillation_alpha", "distillation_is_clip", "max_reprompt_len", "tracking"),
         *("teacher", "teacher_update_rate", "teacher_context", "entropy_beta", "mix_lambda"),
         *("rlsd_lambda", "rlsd_clip", "group_weight", "first_phase_steps", "second_routing"),

@@ -177,14 +177,14 @@ def test_one_rank_has_its_rows_by_length(case):
 # ---------------------------------------------------------------- a step
 
 
-@pytest.mark.parametrize("remove_padding", [False, True], ids=["shared prompts", "one rollout per row"])
+@pytest.mark.parametrize("micro_batch_size", [4, 1], ids=["shared prompts", "one rollout per row"])
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_a_rollout_has_one_rank_in_every_pass_whatever_its_prompt(ranks, remove_padding):
+def test_a_rollout_has_one_rank_in_every_pass_whatever_its_prompt(ranks, micro_batch_size):
     """Twelve rollouts of three questions in two mini-batches; the teacher's prompts are shared by other rollouts."""
-    execution = Execution(driver="ray", ranks=ranks, remove_padding=remove_padding)
+    execution = Execution(driver="ray", ranks=ranks)
     prompts = [torch.arange(2 + i // 4) for i in range(12)]
     lengths, batches, of_teacher = [1 + (7 * i) % 9 for i in range(12)], [[*range(8)], [8, 9, 11]], [1, 2, 5, 9, 11]
-    placement = Placement(batches, prompts, lengths, of_teacher, 4, execution)
+    placement = Placement(batches, prompts, lengths, of_teacher, micro_batch_size, execution)
     teacher_prompts = {i: torch.arange(20 + i % 2) for i in of_teacher}
     passes = [
         placement.order(batches, prompts),
@@ -199,7 +199,7 @@ def test_a_rollout_has_one_rank_in_every_pass_whatever_its_prompt(ranks, remove_
         found = [(i, place // size) for place, row in enumerate(order.rows) for i in row or ()]
         assert len(found) == len(dict(found)) == rollouts
         assert all(seen.setdefault(i, rank) == rank for i, rank in found)
-        assert all(len(row) == 1 for row in order.rows if row) or not remove_padding
+        assert all(len(row) == 1 for row in order.rows if row) or micro_batch_size > 1
     shares = [sum(seen[i] == rank for i in of_teacher) for rank in range(ranks)]
     assert ranks == 1 or max(shares) < len(of_teacher)
 

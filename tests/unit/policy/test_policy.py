@@ -38,10 +38,10 @@ pytestmark = pytest.mark.fault
 # ---------------------------------------------------------------- passes
 
 
-PACKED = {"remove_padding": True, "max_tokens_per_rank": 120}
+TOKENS = {"max_tokens_per_rank": 120}
 
 
-@pytest.mark.parametrize("execution", [{}, PACKED], ids=["padded", "packed"])
+@pytest.mark.parametrize("execution", [{}, TOKENS], ids=["rows", "tokens"])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_both_passes_before_the_update_equal_transformers(start, temperature, execution):
     run = start("srpo", mini_batch_questions=2, execution=execution, temperature=temperature)
@@ -92,12 +92,12 @@ def test_the_teacher_reads_the_tokens_of_the_student_with_its_own_weights(start)
         ("srpo", 1, True, {}),  # some mini-batches have nothing to distil
         ("sdpo", 1, True, {}),  # some have nothing at all
         ("srpo", 2, False, {}),
-        *((name, questions, True, PACKED) for name in ("srpo", "advantage_mix") for questions in (2, 4)),
+        *((name, questions, True, TOKENS) for name in ("srpo", "advantage_mix") for questions in (2, 4)),
         *((name, 2, True, {}) for name in (*TEACHERS, *CONTEXTS)),
     ],
 )
 def test_updates_equal_transformers_and_adamw(name, questions, tied, execution, start):
-    # the clip binds; the second update is off-policy, an only one finds pi_old itself; packed, with a temperature
+    # the clip binds; the second update is off-policy, an only one finds pi_old itself; by tokens, with a temperature
     temperature = 0.7 if execution else 1.0
     run = start(
         name, mini_batch_questions=questions, clip_grad=0.05, tied=tied, execution=execution, temperature=temperature

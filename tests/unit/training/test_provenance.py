@@ -198,8 +198,11 @@ OLD, NOW = other_keys("method", gone=LATER), other_keys("method")
         (other_keys("method", divergence_clip=0.05), NOW, "method.divergence_clip = 0.05"),
         # one that changed when a run ended, not what its steps do
         *((other_keys("training", stop_on=value), other_keys("training"), None) for value in (None, "alarm", "cost")),
+        (other_keys("execution", attention="sdpa", remove_padding=False), NOW, None),
+        (other_keys("execution", remove_padding=True), NOW, "execution.remove_padding = True"),
+        (other_keys("execution", attention="flash_attention_2"), NOW, "execution.attention = flash_attention_2"),
     ],
-    ids=["later", "teacher", "buffer", "gone", "clip", "no-stop", "alarm", "cost"],
+    ids=["later", "teacher", "buffer", "gone", "clip", "no-stop", "alarm", "cost", "padding", "packed", "flash"],
 )
 def test_keys_of_other_versions(before: dict, now: dict, said: str | None, tmp_path: Path) -> None:
     """Snakemake starts a finished run for them; srpo's code is another too, and does not train it again."""
