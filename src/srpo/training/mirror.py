@@ -114,7 +114,7 @@ class Mirror:
             self._failed = True
 
     def show(self, files: RunFiles, running: bool = False) -> None:
-        """Log what a run's files have more than before. Steps that were lost and trained again keep their points."""
+        """Log what a run's files have more than before; all again, as another run, if lost steps have other values now."""
         spec, provenance = _description(files)
         status, state = _state(self.layout, files, spec, running)
         # in this order: a validation comes after its step
@@ -129,13 +129,19 @@ class Mirror:
             from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 
             run = self._run(client, files.folder, origin, begin, name)
-            number, known = run.info.run_id, json.loads(run.data.tags.get("srpo.shown", '{"step": 0, "validation": 0}'))
+            known = _shown(run)
+            there = len(steps) >= known["step"] and known["validation"] in (0, *(event["step"] for event in validations))
+            if there and known.get("values", "") not in ("", _values(known, steps, validations)):
+                client.set_tag(run.info.run_id, "srpo.origin", "lost")
+                known = _shown(run := self._run(client, files.folder, origin, begin, name))
+            number = run.info.run_id
             parts = (*files.logs, files.summary, files.evaluation)
             now = {
                 "step": max(known["step"], len(steps)),
                 "validation": max([known["validation"], *(event["step"] for event in validations)]),
                 "files": _hash(state, *(path.exists() and path.read_bytes() for path in parts)),
             }
+            now["values"] = _values(now, steps, validations) if there else known.get("values", "")
             if known == now:
                 return
             # training time: without waiting in a queue, validations and checkpoints
@@ -235,6 +241,16 @@ class Mirror:
             return  # the database has moved: MLflow would write where it was
         for path in filter(Path.exists, paths):
             client.log_artifact(run.info.run_id, str(path))
+
+
+def _shown(run: Run) -> dict[str, Any]:
+    """Up to which step and validation a run in MLflow has points, and the hash of their values."""
+    return json.loads(run.data.tags.get("srpo.shown", '{"step": 0, "validation": 0}'))
+
+
+def _values(shown: dict[str, Any], steps: list[dict[str, Any]], validations: list[dict[str, Any]]) -> str:
+    checked = (event["avg_at_k"] for event in validations if event["step"] <= shown["validation"])
+    return _hash(*(event["metrics"] for event in steps[: shown["step"]]), *checked)
 
 
 def _is_live(spec: dict[str, Any]) -> bool:

@@ -129,6 +129,12 @@ def test_a_killed_run_that_resumes_is_one_run_with_one_curve(results: Path) -> N
     assert history(results, run.info.run_id, "reward/mean") == logged(folder, "reward/mean")
     assert len(history(results, run.info.run_id, "validation/avg_at_k")) == files["validations.jsonl"].count("\n")
     assert seen == {run.info.run_id}
+    # as on a GPU: a step that was lost has another reward when it is trained again
+    (folder / "steps.jsonl").write_text(files["steps.jsonl"].replace('"reward/mean": 0.', '"reward/mean": 0.9', 1))
+    sync(results)
+    (run,) = mlflow_runs(results)
+    assert history(results, run.info.run_id, "reward/mean") == logged(folder, "reward/mean")
+    assert run.info.run_id not in seen
 
 
 @pytest.mark.parametrize(("status", "state"), [(1, "FAILED"), (75, "KILLED")])
