@@ -114,7 +114,7 @@ class Mirror:
             self._failed = True
 
     def show(self, files: RunFiles, running: bool = False) -> None:
-        """Log what a run's files have more than before; all again, as another run, if lost steps have other values now."""
+        """Log what a run's files have more than before; all, as another run, if lost steps have other values now."""
         spec, provenance = _description(files)
         status, state = _state(self.layout, files, spec, running)
         # in this order: a validation comes after its step
@@ -130,7 +130,8 @@ class Mirror:
 
             run = self._run(client, files.folder, origin, begin, name)
             known = _shown(run)
-            there = len(steps) >= known["step"] and known["validation"] in (0, *(event["step"] for event in validations))
+            last = max((event["step"] for event in validations), default=0)
+            there = len(steps) >= known["step"] and last >= known["validation"]
             if there and known.get("values", "") not in ("", _values(known, steps, validations)):
                 client.set_tag(run.info.run_id, "srpo.origin", "lost")
                 known = _shown(run := self._run(client, files.folder, origin, begin, name))
@@ -138,7 +139,7 @@ class Mirror:
             parts = (*files.logs, files.summary, files.evaluation)
             now = {
                 "step": max(known["step"], len(steps)),
-                "validation": max([known["validation"], *(event["step"] for event in validations)]),
+                "validation": max(known["validation"], last),
                 "files": _hash(state, *(path.exists() and path.read_bytes() for path in parts)),
             }
             now["values"] = _values(now, steps, validations) if there else known.get("values", "")
