@@ -30,7 +30,7 @@ from srpo.ground.schema import flattened
 from srpo.rollout.checkpoint import weight_files
 from srpo.starts.resolve import digest, sha256_of
 
-PACKAGES = ("torch", "verl", "transformers", "tensordict", "numpy", "ray", "sglang", "flash-attn")
+PACKAGES = ("torch", "verl", "transformers", "tensordict", "numpy", "ray", "sglang", "reasoning-gym")
 _RESULT = ("srpo", "packages", "data", "base_model", "code")
 """Parts of the provenance that determine a run's result. Not the commit: a change of results raises srpo's version."""
 
