@@ -14,6 +14,9 @@ from typing import Any, Literal
 Event = Mapping[str, Any]
 Level = Literal["warn", "alarm"]
 
+LEVELS: tuple[Level, Level] = ("alarm", "warn")
+"""The worse one first."""
+
 STEPS = 5
 """The number of a step is the median of this many steps, so that one odd batch is no signal."""
 
@@ -31,125 +34,44 @@ def reference_steps(warmup_steps: int) -> range:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """A level is reached if the number is below ``low`` or above ``high``, or not a number, ``times`` in a row."""
-
-    low: float = -math.inf
-    high: float = math.inf
-    times: int = 1
-
-    def passed(self, number: float) -> bool:
-        """Whether a number is outside; one that is not a number always is."""
-        return not self.low <= number <= self.high
-
-
-@dataclass(frozen=True)
 class Rule:
     """One rule.
 
     Attributes:
         name: its name in logs, tags and tables.
-        what: the number that it watches, in words.
-        of: where the number is: a metric of steps, or ``validation/`` and a key of validations.
-        against: what the number is compared with: the median over :func:`reference_steps`, the ``least`` since then,
-            the ``best`` before, or nothing.
-        by: how: ``ratio`` of the two, their difference in ``points`` (of 100), or the ``value`` alone.
-        warn, alarm: outside of these limits; None: never.
+        of: a metric of steps; of a rule against ``best``, a key of validations.
+        against: what is judged. The median of the last steps: as a ratio to the median over :func:`reference_steps`
+            (``early``) or to the ``least`` since then, or alone (``median``). Of a validation, the points (of 100) that
+            it lies under the ``best`` before. Or the ``value`` of one step, which shows a bug and no trend.
+        warn, alarm: the level is reached above this limit, and by what is not a number; None: never.
+        times: how often in a row, for ``warn`` and for ``alarm``.
     """
 
     name: str
-    what: str
     of: str
-    against: Literal["early", "least", "best", "nothing"]
-    by: Literal["ratio", "points", "value"]
-    warn: Limits | None = None
-    alarm: Limits | None = None
-
-    @property
-    def of_validations(self) -> bool:
-        return self.of.startswith(VALIDATION)
-
-    @property
-    def limits(self) -> dict[Level, Limits]:
-        """By level, the worse one first."""
-        both: dict[Level, Limits | None] = {"alarm": self.alarm, "warn": self.warn}
-        return {level: limits for level, limits in both.items() if limits is not None}
+    against: Literal["early", "least", "median", "best", "value"]
+    warn: float | None = None
+    alarm: float | None = None
+    times: tuple[int, int] = (1, 1)
 
 
-VALIDATION = "validation/"
 DIVERGENCE = "loss/divergence"
-SAMPLER = "rollout_corr/log_prob_rms"
 SECONDS = "seconds"
-SKIPPED_UPDATES = "actor/skipped_updates"
 WITHOUT_DISTILLATION = "routing/mini_batches_without_distillation"
 
 RULES = (
-    Rule(
-        "entropy",
-        "student's entropy per token, nats",
-        of="student/entropy",
-        against="least",  # a model that learns grows sure: what counts is a rise from there
-        by="ratio",
-        warn=Limits(high=1.6),
-        alarm=Limits(high=2.5),
-    ),
-    Rule(
-        "length",
-        "response length, tokens",
-        of="response_length/mean",
-        against="least",
-        by="ratio",
-        warn=Limits(high=1.6),
-        alarm=Limits(high=2.5),
-    ),
-    Rule(
-        "format",
-        "validation's responses in the answer's format, share",
-        of="validation/format_fraction",
-        against="best",
-        by="points",
-        warn=Limits(low=-1.5, times=2),
-        alarm=Limits(low=-5, times=2),
-    ),
-    Rule(
-        "validation",
-        "validation's avg@k under its best",
-        of="validation/avg_at_k",
-        against="best",
-        by="points",
-        warn=Limits(low=-5, times=3),
-        alarm=Limits(low=-10, times=2),
-    ),
-    Rule(
-        "distillation",
-        "mini-batches without a distilled token, share",
-        of=WITHOUT_DISTILLATION,
-        against="nothing",
-        by="value",
-        warn=Limits(high=0.5),
-    ),
-    Rule(
-        "seconds",
-        "seconds per step",
-        of=SECONDS,
-        against="early",
-        by="ratio",
-        warn=Limits(high=2),
-        alarm=Limits(high=4),
-    ),
-    Rule(
-        "sampler",
-        "log-prob of sampler and trainer, RMS difference",
-        of=SAMPLER,
-        against="nothing",
-        by="value",
-        warn=Limits(high=0.15),  # bfloat16 gives 0.02 to 0.07
-        alarm=Limits(high=0.3),  # weights that the sampler lacks give 0.3 to 1
-    ),
-    Rule("skipped", "skipped updates", of=SKIPPED_UPDATES, against="nothing", by="value", warn=Limits(high=0)),
-    Rule("divergence", "divergence", of=DIVERGENCE, against="nothing", by="value", alarm=Limits(low=-1e-3)),
+    # a model that learns grows sure, in nats per token: what counts is a rise from there
+    Rule("entropy", "student/entropy", "least", warn=1.6, alarm=2.5),
+    Rule("length", "response_length/mean", "least", warn=1.6, alarm=2.5),
+    Rule("format", "format_fraction", "best", warn=1.5, alarm=5, times=(2, 2)),
+    Rule("validation", "avg_at_k", "best", warn=5, alarm=10, times=(3, 2)),
+    Rule("distillation", WITHOUT_DISTILLATION, "median", warn=0.5),
+    Rule("seconds", SECONDS, "early", warn=2, alarm=4),
+    # sampler and trainer differ by 0.02 to 0.07 in bfloat16, and by 0.3 to 1 if the sampler lacks weights
+    Rule("sampler", "rollout_corr/log_prob_rms", "value", warn=0.15, alarm=0.3),
+    Rule("skipped", "actor/skipped_updates", "value", warn=0),
+    Rule("divergence", DIVERGENCE, "value", alarm=1e-3),  # with the other sign: a divergence is no less than 0
 )
-"""All rules."""
 
 
 @dataclass(frozen=True)
@@ -206,45 +128,39 @@ class Watch:
                 self._early.setdefault(name, []).append(value)
         found = []
         for rule in RULES:
-            if rule.of_validations or rule.of not in values:
+            if rule.against == "best" or rule.of not in values:
                 continue
-            if rule.of in {DIVERGENCE, SAMPLER, SKIPPED_UPDATES}:  # a bug, not a trend
-                found += self._judge(rule, step, values[rule.of], None)
-                continue
-            last = self._last[rule.of]
-            if step < self._reference.stop or len(last) < STEPS or not (early := self._early.get(rule.of)):
-                continue
-            number = median(last)
-            reference = median(early) if rule.against == "early" else None
-            if rule.against == "least":
-                reference = self._least[rule.of] = min(self._least.get(rule.of, median(early)), number)
-            found += self._judge(rule, step, number, reference)
+            number, last, early = values[rule.of], self._last[rule.of], self._early.get(rule.of)
+            if rule.against == "value":
+                found += self._judge(rule, step, number, None, -number if rule.of == DIVERGENCE else number)
+            elif step >= self._reference.stop and len(last) == STEPS and early:
+                number, reference = median(last), median(early)
+                if rule.against == "median":
+                    found += self._judge(rule, step, number, None, number)
+                    continue
+                if rule.against == "least":
+                    reference = self._least[rule.of] = min(self._least.get(rule.of, reference), number)
+                ratio = number / reference if reference else math.nan if number else 1.0
+                found += self._judge(rule, step, number, reference, ratio)
         return found
 
     def add_validation(self, event: Event) -> list[Signal]:
         """The signals that a line of ``validations.jsonl`` gives."""
         found = []
-        values = {rule.of: event.get(rule.of.removeprefix(VALIDATION)) for rule in RULES if rule.of_validations}
-        numbers = {name: value for name, value in values.items() if value is not None}
-        for rule in (rule for rule in RULES if rule.of in numbers):
-            if (best := self._best.get(rule.of)) is not None:
-                found += self._judge(rule, event["step"], numbers[rule.of], best)
-        for name, number in numbers.items():
-            self._best[name] = max(number, self._best.get(name, number))
+        for rule in RULES:
+            if rule.against == "best" and (number := event.get(rule.of)) is not None:
+                if (best := self._best.get(rule.of)) is not None:
+                    found += self._judge(rule, event["step"], number, best, 100 * (best - number))
+                self._best[rule.of] = max(number, self._best.get(rule.of, number))
         return found
 
-    def _judge(self, rule: Rule, step: int, number: float, reference: float | None) -> list[Signal]:
+    def _judge(self, rule: Rule, step: int, number: float, reference: float | None, judged: float) -> list[Signal]:
         """The signal of the worst level that is reached for the first time, if any."""
-        compared = number
-        if reference is not None and rule.by == "ratio":
-            compared = number / reference if reference else math.nan if number else 1.0
-        elif reference is not None and rule.by == "points":
-            compared = 100 * (number - reference)
         reached: Level | None = None
-        for level, limits in rule.limits.items():
-            passed = limits.passed(compared)
+        for level, limit, times in zip(LEVELS, (rule.alarm, rule.warn), reversed(rule.times), strict=True):
+            passed = limit is not None and not judged <= limit  # what is not a number passes
             count = self._in_a_row[rule.name, level] = passed * (self._in_a_row.get((rule.name, level), 0) + 1)
-            if reached is None and count >= limits.times:
+            if reached is None and count >= times:
                 reached = level
         known = {signal.level for signal in self.signals if signal.rule == rule.name}
         if reached is None or reached in known or "alarm" in known:
@@ -285,5 +201,4 @@ def summary_of(signals: Iterable[Signal]) -> dict[Level, list[str]]:
     for signal in signals:
         if worst.get(signal.rule) != "alarm":
             worst[signal.rule] = signal.level
-    levels: tuple[Level, ...] = ("alarm", "warn")
-    return {level: [rule for rule, own in worst.items() if own == level] for level in levels}
+    return {level: [rule for rule, own in worst.items() if own == level] for level in LEVELS}

@@ -230,5 +230,5 @@ def test_numbers_that_are_zero_are_compared_without_an_error():
     assert found({"student/entropy": lambda step: 0.0}) == {}
     assert ("entropy", "alarm") in found({"student/entropy": from_step(60, 0.5, 0.0)})
     assert found({"student/entropy": from_step(60, 0.0, 0.5)}) == {}
-    assert all(rule.warn or rule.alarm for rule in RULES)
+    assert all((rule.warn, rule.alarm) != (None, None) for rule in RULES)
     assert STEPS % 2 == 1
