@@ -51,7 +51,7 @@ def test_the_core_is_enough_for_the_method_and_the_configuration(plant: Plant) -
         plant(""),
         [
             "srpo",
-            *modules("algorithm", "experiment", "cost"),
+            *modules("algorithm", "experiment"),
             "srpo.hosts.functional",
             "srpo.questions.rewards",
             "srpo.ground.layout",
@@ -78,7 +78,8 @@ def test_packages_of_other_extras_are_absent(plant: Plant, extra: str, absent: s
 def test_workflow_is_enough_to_plan_and_to_read_logs(plant: Plant, tmp_path: Path) -> None:
     experiment = tiny_experiment("srpo", budget_seconds={"1h": 3})
     write_results(tmp_path / "results/tiny", experiment)
-    imported(plant("workflow"), ["srpo.training.attempts", *modules("plan", "tracking"), "srpo.analysis.outline"])
+    training = ["srpo.training.attempts", "srpo.training.mirror", "srpo.training.status"]
+    imported(plant("workflow"), [*training, *modules("plan"), "srpo.analysis.outline"])
     for verb in (["plan", "smoke"], ["status", "results/tiny"], ["experiment", "smoke"]):
         result = farm.run(plant("workflow"), "-m", "srpo", *verb, cwd=tmp_path)
         assert result.returncode == 0, result.stderr

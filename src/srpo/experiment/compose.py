@@ -49,12 +49,10 @@ _FIXED = ("name", "title", "routing")
 class VariantsRequest(Config):
     """``variants`` of an experiment file: every point of a grid of hyperparameters makes a variant of each method.
 
-    ``of`` names the methods; without it they are all methods of the matrix. ``held_out_questions`` makes the experiment
-    a search: this number of questions of each benchmark's train split takes the place of the test split, which is not
-    touched, and ``srpo tune`` writes the best variant of each method.
+    ``held_out_questions`` makes the experiment a search: this number of questions of each benchmark's train split takes
+    the place of the test split, which is not touched, and ``srpo tune`` writes the best variant of each method.
     """
 
-    of: list[str] | None = Field(None, min_length=1)
     grid: dict[str, Annotated[list[int | FiniteFloat], Field(min_length=1)]] = Field(min_length=1)
     held_out_questions: Count | None = None
 
@@ -213,11 +211,8 @@ def _expand_variants(raw: dict[str, Any], request: VariantsRequest, where: str) 
     made: dict[str, dict[str, Any]] = {}
     of_each: dict[str, list[str]] = {}
     for of, original in raw["methods"].items():
-        if request.of is not None and of not in request.of:
-            variants = {of: original}
-        else:
-            variants = _variants(of, original, points, where)
-            made |= {name: {"of": of, "values": point} for name, point in zip(variants, points, strict=True)}
+        variants = _variants(of, original, points, where)
+        made |= {name: {"of": of, "values": point} for name, point in zip(variants, points, strict=True)}
         of_each[of] = [*variants]
         replaced |= variants
     blocks = [

@@ -39,8 +39,6 @@ class Reward:
             ValueError counts as wrong.
         check_truth: raises ValueError for a ground truth that cannot be used for scoring.
         truth_format: what a ground truth must be, for the error message.
-        reference_scores: whether the SDPO repository's reading of tool calls can reward a truth at all; None where
-            its reading does not differ.
         answer: the right answer in a ground truth.
         form: what a response must have around its answer, which its prompt should name; empty if nobody knows.
         has_format: whether a response has an answer that the reward can read, right or wrong; a ValueError counts as
@@ -51,7 +49,6 @@ class Reward:
     is_correct: Callable[[str, str], object]
     check_truth: Callable[[str], object] = str
     truth_format: str = "text"
-    reference_scores: Callable[[str], bool] | None = None
     answer: Callable[[str], str] = str
     form: str = ""
     has_format: Callable[[str], bool] | None = None
@@ -147,12 +144,6 @@ def check_truths(kind: str, truths: Mapping[str, str]) -> None:
         logger.warning("reward %s: %d of %d answers are never right, as of %s", kind, lost, len(right), where)
     if fickle:
         logger.warning("reward %s: tried twice, %d of %d answers got two rewards", kind, fickle, len(right))
-
-
-def count_reference_cannot_score(kind: str, ground_truths: Iterable[str]) -> int | None:
-    """Number of truths that the reference's parser can never reward; None if its parser does not differ."""
-    scores = find_reward(kind).reference_scores
-    return None if scores is None else sum(not scores(truth) for truth in ground_truths)
 
 
 def shown_answer(kind: str, ground_truth: str) -> str:
@@ -266,11 +257,6 @@ def _matches_calls_as_reference(response: str, truth: str) -> bool:
     return _same_calls(_WORD_NAME.findall(response), _read_inputs_as_reference(response), truth)
 
 
-def _reference_scores(truth: str) -> bool:
-    """Whether ``tool_use_reference`` recognises a truth at least in its own rendering."""
-    return compute_reward("tool_use_reference", render_tool_calls(truth), truth) == 1.0
-
-
 def _same_calls(names: list[str], arguments: dict[str, Any], truth: str) -> bool:
     """Compare the multiset of names and the union of arguments, in which a later call's key wins."""
     calls = _read_truth(truth)
@@ -332,7 +318,6 @@ _CALLS = Reward(
     _matches_calls,
     render_tool_calls,
     "list of calls",
-    _reference_scores,
     form="Action Input:",
     has_format=_has_calls,
     solution=render_tool_calls,

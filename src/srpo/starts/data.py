@@ -69,9 +69,8 @@ def known_questions(benchmark: Benchmark, split: SplitName) -> list[Question]:
 def split_statistics(benchmark: Benchmark, splits: dict[SplitName, list[Question]]) -> dict[str, Any]:
     """Summarise the splits that exist for ``statistics.json`` (docs/architecture.md).
 
-    ``most_frequent_answer`` is the share of questions with this answer. ``reference_cannot_score`` counts the tool-use
-    questions that the reference's reading can never reward. ``test_copies`` counts the test questions that another one
-    asks already, ``trained_tests`` those that are train questions; without any they are absent.
+    ``most_frequent_answer`` is the share of questions with this answer. ``test_copies`` counts the test questions that
+    another one asks already, ``trained_tests`` those that are train questions; without any they are absent.
     """
     questions = [question for split in splits.values() for question in split]
     lengths = [sum(len(message["content"]) for message in question.messages) for question in questions]
@@ -87,11 +86,6 @@ def split_statistics(benchmark: Benchmark, splits: dict[SplitName, list[Question
     statistics["most_frequent_answer"] = {
         split: rewards.most_frequent_answer(benchmark.reward, of_split) for split, of_split in truths.items()
     }
-    unscored = {
-        split: rewards.count_reference_cannot_score(benchmark.reward, of_split) for split, of_split in truths.items()
-    }
-    if None not in unscored.values():
-        statistics["reference_cannot_score"] = unscored
     trained, tested = ([question_key(each.messages) for each in splits.get(split, [])] for split in ("train", "test"))
     counts = {"test_copies": len(tested) - len({*tested}), "trained_tests": sum(map({*trained}.__contains__, tested))}
     return statistics | {name: count for name, count in counts.items() if count}

@@ -46,16 +46,13 @@ def test_matrix_is_the_union_of_its_blocks() -> None:
     assert experiment.bases() == [("miniature-tiny", "physics"), ("miniature-tiny", "tooluse")]
 
 
-BETA = {"of": ["srpo"], "grid": {"entropy_beta": [0, 0.5, 1]}}
-
-
 def test_variants_take_the_place_of_their_method() -> None:
-    overrides = {"srpo": {"learning_rate": 0.25}}
-    plain = load_experiment(tiny_experiment(overrides=overrides))
-    experiment = load_experiment(tiny_experiment(overrides=overrides, variants=BETA))
+    given = {"matrix": [PHYSICS | {"methods": ["srpo"]}], "overrides": {"srpo": {"learning_rate": 0.25}}}
+    plain = load_experiment(tiny_experiment(**given))
+    experiment = load_experiment(tiny_experiment(**given, variants={"grid": {"entropy_beta": [0, 0.5, 1]}}))
     names = ["srpo-entropy_beta-0", "srpo-entropy_beta-0.5", "srpo-entropy_beta-1"]
-    assert list(experiment.methods) == experiment.matrix[0].methods == ["grpo", "sdpo", *names]
-    assert {run.method for run in experiment.runs()} == {"grpo", "sdpo", *names}
+    assert list(experiment.methods) == experiment.matrix[0].methods == names
+    assert {run.method for run in experiment.runs()} == {*names}
     assert [experiment.methods[name].entropy_beta for name in names] == [0, 0.5, 1]
     assert [experiment.methods[name].title for name in names] == [f"SRPO, entropy_beta = {b}" for b in (0, 0.5, 1)]
     for name in names:  # nothing else differs
@@ -69,10 +66,10 @@ def test_variants_take_the_place_of_their_method() -> None:
 
 
 def test_variants_of_several_methods_keep_the_order_of_the_matrix() -> None:
-    variants = {"of": ["srpo", "sdpo"], "grid": {"distillation_topk": [5, 100]}}
-    experiment = load_experiment(tiny_experiment(variants=variants))
+    experiment = load_experiment(tiny_experiment(variants={"grid": {"distillation_topk": [5, 100]}}))
     assert list(experiment.methods) == [
-        "grpo",
+        "grpo-distillation_topk-5",
+        "grpo-distillation_topk-100",
         "sdpo-distillation_topk-5",
         "sdpo-distillation_topk-100",
         "srpo-distillation_topk-5",

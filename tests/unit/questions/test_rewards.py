@@ -14,9 +14,9 @@ from srpo.questions.rewards import (
     Reward,
     check_truths,
     compute_reward,
-    count_reference_cannot_score,
     most_frequent_answer,
     render_tool_calls,
+    shortest_answer,
 )
 
 KINDS = ("answer_match", "tool_use", "tool_use_reference")
@@ -156,9 +156,8 @@ def test_the_most_frequent_answer_is_what_a_guess_scores():
     assert most_frequent_answer("reasoning_gym", entries) == 0.5
 
 
-def test_questions_the_reference_cannot_score_are_counted():
-    truths = [ONE, NESTED, TWO, CLASH, NESTED]
-    assert [count_reference_cannot_score(kind, truths) for kind in KINDS] == [None, 2, 2]
+def test_a_truth_with_nested_json_is_never_right_for_the_reference():
+    assert [shortest_answer("tool_use_reference", truth) is None for truth in (ONE, NESTED, TWO, CLASH)] == [0, 1, 0, 0]
 
 
 @pytest.mark.parametrize("bad", ["", "null", "7", "[7]", "[{}]", '[{"Action": "a"}]', "{", "[" * 50_000, "9" * 10_000])

@@ -116,7 +116,6 @@ def test_statistics_of_a_split_that_is_only_evaluated():
     tooluse = benchmark("tooluse")
     statistics = split_statistics(tooluse, {"test": build_split(tooluse, "test")})
     assert statistics["rows"] == {"test": 32}
-    assert statistics["reference_cannot_score"] == {"test": 0}
 
 
 def test_a_reward_that_does_not_fit_the_questions_is_named_when_they_are_built():

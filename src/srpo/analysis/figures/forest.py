@@ -100,7 +100,7 @@ def draw(title: str, results: Results, frame: pd.DataFrame) -> Figure:
         average.set_xlim(*_limits(frame[frame["series"].isin((AVERAGE, PAPER))], frame[frame["series"] == OVER]))
         for axes, benchmark in zip(single, benchmarks, strict=True):
             of_it = here[(here["series"] == "benchmark") & (here["name"] == benchmark)]
-            plain_panel(axes, of_it, rows, "difference")
+            _plain_panel(axes, of_it, rows)
             axes.set_title(results.benchmark_title(benchmark), fontsize=8.5)
             axes.set_xlim(*_limits(small))
     grid[-1][0].set_xlabel("points; right of 0 the first method is ahead")
@@ -150,10 +150,9 @@ def _average_panel(axes: Axes, words: Axes, frame: pd.DataFrame, rows: list[str]
     words.axis("off")
 
 
-def plain_panel(axes: Axes, frame: pd.DataFrame, rows: list[str], by: str) -> None:
-    """Values with their intervals, one row for each value of the column ``by``."""
+def _plain_panel(axes: Axes, frame: pd.DataFrame, rows: list[str]) -> None:
     for row in records(frame):
-        place = rows.index(row[by])
+        place = rows.index(row["difference"])
         colour = _BESIDE_0 if row["low"] > 0 or row["high"] < 0 else _AROUND_0
         axes.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=1.4, zorder=3)
         axes.plot(row["value"], place, "o", color=colour, markersize=4.5, markeredgecolor="white", zorder=4)

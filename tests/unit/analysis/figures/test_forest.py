@@ -10,13 +10,12 @@ import pandas as pd
 import pytest
 from null_experiment import Null, results_of
 
-from srpo.analysis.clocks import clock_frame
-from srpo.analysis.figures import clock_differences, our_differences, primary_differences, style
+from srpo.analysis.figures import our_differences, primary_differences, style
 from srpo.analysis.figures.forest import OVER, PAPER, _limits, in_words
 from srpo.analysis.load import load_results
 from srpo.analysis.results import AVERAGE
 from srpo.analysis.verdicts import findings
-from srpo.analysis.write import figure_module, make_table
+from srpo.analysis.write import figure_module
 
 
 @pytest.fixture(scope="module", params=[4.0, -12.0])
@@ -126,37 +125,6 @@ def test_numbers_are_rounded_without_a_sign_of_zero():
 def test_nothing_tested_is_an_empty_frame(results, tmp_path):
     nothing = load_results(tmp_path, results.experiment)
     assert primary_differences.data(nothing).empty
-
-
-@pytest.mark.parametrize("seeds", [(1, 2, 3), (1,)])
-def test_every_clock_of_the_table_is_drawn(seeds, tmp_path):
-    results = results_of(tmp_path, Null(seeds=seeds))
-    spec = figure_module("clock_differences")
-    frame = spec.data(results)
-    table = make_table("clocks", results).frame
-    assert frame["difference"].tolist() == table["difference"].tolist()
-    assert frame["difference_low"].notna().all() == (len(seeds) > 1)  # of one run, questions say nothing about another
-    with mpl.rc_context(style.rc()):
-        panels = spec.draw(spec.TITLE, results, frame).axes
-    assert [axes.get_title() for axes in panels] == ["SRPO − GRPO", "SRPO − SDPO", "GRPO − SDPO"]
-    assert [text.get_text() for text in panels[0].get_yticklabels()] == list(dict.fromkeys(frame["clock"]))
-    for axes, (_, rows) in zip(panels, frame.groupby(["method", "other"], sort=False), strict=True):
-        points = [line.get_xdata()[0] for line in axes.lines if len(line.get_xdata()) == 1]
-        assert points == rows["difference"].tolist()
-
-
-def test_a_pair_is_named_once_above_the_rows_of_several_models(results):
-    """The names of models stand at the right: beside a pair's name they would run into the next panel."""
-    frame = clock_frame(results)
-    two = pd.concat([frame, frame.assign(model="other")])
-    models = results.experiment.models
-    named = {**models, "other": next(iter(models.values())).model_copy(update={"title": "Another"})}
-    results = replace(results, experiment=results.experiment.model_copy(update={"models": named}))
-    with mpl.rc_context(style.rc()):
-        panels = clock_differences.draw("Clocks", results, two).axes
-    pairs = ["SRPO − GRPO", "SRPO − SDPO", "GRPO − SDPO"]
-    assert [axes.get_title() for axes in panels] == pairs + [""] * 3
-    assert [[text.get_text() for text in axes.texts] for axes in panels] == [[], [], ["Qwen3-8B"], [], [], ["Another"]]
 
 
 def test_the_axis_of_points_has_no_claim_of_another_unit(tmp_path, monkeypatch):
