@@ -140,7 +140,7 @@ class Results:
         """
         row, (*_, last) = self.run_rows[run], self.budget_seconds
         planned = budget == last and self.experiment.training.max_steps is not None
-        ended = row["status"] == "finished" and (row["stopped_by"] != "max_steps" or planned)
+        ended = row["status"] == "finished" and (row["stopped_by"] == "budget" or planned)
         return ended or row["clock"] >= self.budget_seconds[budget]
 
     # ------------------------------------------------------------ the plan
