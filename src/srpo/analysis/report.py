@@ -138,7 +138,7 @@ def headline(scores: pd.DataFrame, results: Results) -> str:
         column[row["method"]] = " ".join(filter(None, (number(row[name]), ends, fewer)))
     published = pd.read_csv(REFERENCE / "table1_main.csv")
     averaged = (published["benchmark"] == AVERAGE) & published["budget_hours"].isin((0, 10))
-    for row in records(published[averaged]):
+    for row in records(published[averaged].sort_values("model")):  # as here, the smaller first
         rows.setdefault(f"{row['model']}, the paper", {})[row["method"]] = number(row["avg_at_16"])
     shown = [m for m in (BASE, *results.experiment.methods) if any(m in column for column in rows.values())]
     frame = pd.DataFrame(rows, index=shown).fillna(MISSING)
