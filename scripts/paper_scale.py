@@ -83,10 +83,10 @@ def bought() -> str:
     (block,) = ARMS.matrix
     one = block.model_copy(update={"benchmarks": block.benchmarks[:1], "methods": ["srpo"], "seeds": [1]})
     rows = [
-        ("the untrained model of `paper-arms`", ARMS),
+        ("scores of the untrained model of `paper-arms`", ARMS),
         ("`srpo rehearse paper-arms`", rehearsal(ARMS)),
         ("one run of SRPO to 5 h", until(ARMS, 5, matrix=[one])),
-        ("`paper-arms`, its first stage", ARMS),
+        ("`paper-arms`, first stage (to `5h`)", ARMS),
         ("`paper-arms`, both stages (budget `10h: 36000` added)", until(ARMS, 10)),
         ("`paper-controls`: Qwen3-8B, 2 methods with 3 seeds, 3 methods with 1 seed", controls),
         ("`paper-calibrated`: the paper's 42 runs", calibrated),

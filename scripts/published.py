@@ -232,11 +232,11 @@ def gap_or_dose(name: str) -> str:
     gained, above, up = numbers_of.followed(pairs, "better")
     lost, below, down = numbers_of.followed(pairs, "worse")
     return (
-        f"The gap reaches {told.gap:.2f} and the dose {told.dose:.2f}, a difference of {told.lead:+.2f} "
+        f"The gap's correlation is {told.gap:.2f}, the dose's is {told.dose:.2f}: a difference of {told.lead:+.2f} "
         f"[{told.low:+.2f}, {told.high:+.2f}]. SRPO minus GRPO has the gap's sign in {by_gap} of {count} pairs, and "
         f"the sign of the dose's mean SRPO minus GRPO in {by_dose} pairs. The gap's correlation with SRPO minus GRPO "
         f"is {lowest} at dose 0 %, and {joined(others)} at the doses 10, 30 and 60 %.\n\n"
-        "| interval of the gap | pairs | SDPO minus untrained has its sign | SRPO minus GRPO has its sign |\n"
+        "| interval of the gap | pairs | pairs where SDPO minus untrained has this sign | of SRPO minus GRPO |\n"
         "| --- | ---: | ---: | ---: |\n"
         f"| below 0 | {down} | {lost} | {below} |\n| above 0 | {up} | {gained} | {above} |"
     )

@@ -90,7 +90,8 @@ def test_the_first_day_has_the_untrained_scores():
 
 def test_the_papers_steps_and_the_broken_run():
     broken = ROWS[ROWS["run"] == "v10"].set_index("when")["score"]
-    assert f"of SDCL has {broken['best']} % there and {broken['last']} % in its last validation." in flat(OTHERS)
+    best, last = broken["best"], broken["last"]
+    assert f"of SDCL has {best} % in its highest and {last} % in its last validation." in flat(OTHERS)
     steps = {h: [int(steps_in_seconds(s, 3600 * h)) for s in paper_step_seconds().values()] for h in (5, 10)}
     assert "{} steps of GRPO, {} of SDPO and {} of SRPO".format(*steps[5]) in flat(GPUS)
     assert "Ten hours are {}, {} and {} steps.".format(*steps[10]) in flat(GPUS)

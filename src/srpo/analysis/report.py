@@ -203,9 +203,9 @@ def remarks(results: Results) -> list[str]:
             found.append(f"{results.benchmark_title(name)}: {trained} test questions are train questions.")
     last = max(results.budget_seconds.values())
     for run in records(results.runs[results.runs["clock"] < last]):
-        if run["stopped_by"] == "max_steps":
+        if run["status"] == "finished":
             name = results.run_title(*(run[key] for key in RUN_KEY))
-            found.append(f"{name} ended before the last budget (max_steps, step {run['steps']:.0f}).")
+            found.append(f"{name} ended before the last budget ({run['stopped_by']}, step {run['steps']:.0f}).")
     for run in records(results.runs[results.runs["status"] == "finished"]):
         if run["steps"] <= (first := results.experiment.methods[run["method"]].first_phase_steps or 0):
             name = results.run_title(*(run[key] for key in RUN_KEY))

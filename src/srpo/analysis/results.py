@@ -139,9 +139,8 @@ class Results:
         ``training.max_steps`` is a planned end: of the last budget, not of one before that the run did not reach.
         """
         row, (*_, last) = self.run_rows[run], self.budget_seconds
-        planned = budget == last and self.experiment.training.max_steps is not None
-        ended = row["status"] == "finished" and (row["stopped_by"] == "budget" or planned)
-        return ended or row["clock"] >= self.budget_seconds[budget]
+        planned = budget == last and self.experiment.training.max_steps is not None and row["status"] == "finished"
+        return (planned and row["stopped_by"] == "max_steps") or row["clock"] >= self.budget_seconds[budget]
 
     # ------------------------------------------------------------ the plan
 

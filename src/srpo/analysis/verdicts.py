@@ -14,11 +14,12 @@ from srpo.analysis.results import BASE, Results
 from srpo.analysis.statistics.contrasts import Terms, Values, available, combine
 from srpo.analysis.statistics.deciding import ALPHA, Proportion, Ratio, Smallest, holm, over_benchmarks
 from srpo.analysis.statistics.estimates import PERCENT, Estimate
+from srpo.ground.text import joined
 
 Verdict = Literal["holds", "suggestive", "does not hold", "undecided", "one seed", "not testable here", "not tested"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 UNTESTED: tuple[Verdict, ...] = ("not testable here", "not tested")
-"""A model with one of these says nothing about a claim."""
+"""Verdicts without an estimate."""
 
 MIN_VALIDATIONS = 3
 """With fewer validations within a budget, its score says when the validations were, not what a method learned."""
@@ -190,7 +191,7 @@ def _measured(claim: Claim, results: Results, model: str, on: Sequence[str] = ()
         return Outcome(model, "not testable here", reason="updates per batch are not in the paper's ratio")
     values, paired = _values(claim, results, model), results.experiment.draws_per_seed(model)
     if lacking := _without_a_number(results, model, values, terms, planned_on):
-        return Outcome(model, "not testable here", reason=f"{lacking} finished runs have no number for it")
+        return Outcome(model, "not testable here", reason=f"finished runs on {lacking} have no number for it")
     if not (benchmarks := available(values, terms, planned_on, paired)):
         return Outcome(model, "not tested", reason="not measured yet")
     score = _score(claim, results)
@@ -241,16 +242,16 @@ def _estimate(
     return Ratio.of(found) if claim.quantity.relative_to else found
 
 
-def _without_a_number(results: Results, model: str, values: Values, terms: Terms, benchmarks: Sequence[str]) -> int:
-    """How many finished runs of a claim lack its number: to decide by the others would be to choose by the outcome."""
+def _without_a_number(results: Results, model: str, values: Values, terms: Terms, benchmarks: Sequence[str]) -> str:
+    """Where finished runs of a claim lack its number: to decide by the others would be to choose by the outcome."""
     lacking = {
-        run
+        run[1]
         for run, row in results.run_rows.items()
         for method, when in terms
-        if (run[0], run[2], row["status"]) == (model, method, "finished") and run[1] in benchmarks
+        if (run[0], run[2], row["status"]) == (model, method, "finished")
         if run[3] not in values.get((run[1], method, when), {})
     }
-    return len(lacking)
+    return joined([results.benchmark_title(name) for name in benchmarks if name in lacking])
 
 
 def _too_few_validations(results: Results, model: str, terms: Terms, benchmarks: Sequence[str]) -> bool:
@@ -289,6 +290,9 @@ def _collapsed_runs(claim: Claim, results: Results, model: str, planned_on: list
     ((_, method, _),) = claim.quantity.terms
     ends = results.run_ends
     ends = ends[(ends["model"] == model) & (ends["method"] == method) & ends["benchmark"].isin(planned_on)]
+    counted: Values = {(name, method, "end"): dict.fromkeys(of["seed"]) for name, of in ends.groupby("benchmark")}
+    if lacking := _without_a_number(results, model, counted, {(method, "end"): 1.0}, planned_on):
+        return Outcome(model, "not testable here", reason=f"finished runs on {lacking} have no number for it")
     if ends.empty:
         return Outcome(model, "not tested", reason="not measured yet")
     by_benchmark = ends.groupby("benchmark", sort=False)

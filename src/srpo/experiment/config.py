@@ -411,7 +411,7 @@ BUDGET_IS = {
 class Training(Config):
     """Settings that all methods of an experiment share (table 3)."""
 
-    gone: ClassVar = {"overlong_prompts": "refuse", "stop_on": ...}
+    gone: ClassVar = {"overlong_prompts": "refuse", "stop_on": None}
 
     questions_per_batch: Count = 32
     rollouts_per_question: Annotated[int, Field(ge=2)] = 8
@@ -753,7 +753,7 @@ class Experiment(Config):
         hours, of = {f"{hours}h": 3600 * hours for hours in (1, 5, 10)}, self.training
         sizes = of.questions_per_batch, of.rollouts_per_question, of.max_prompt_length, of.max_response_length
         same = (of.budget_seconds, of.validation, sizes) == (hours, Sampling(), (32, 8, 2048, 8192))
-        return same and not isinstance(of.clock, ModelledClock)
+        return same and of.clock in (WallClock(kind="wall"), CalibratedClock(kind="calibrated")) and not of.max_steps
 
     @property
     def is_rehearsal(self) -> bool:

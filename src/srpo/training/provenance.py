@@ -112,7 +112,7 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
     A run continues with the same origin, with other memory settings, and with a longer budget. A finished run is kept
     if only packages differ. If settings, data, base model or srpo's own code differ, its logs and its evaluation move
     to ``superseded/`` and its checkpoints are deleted: ``snakemake --forcerun`` after a change of the code trains it
-    again. Keys that only another version has do not. What only goes on to a longer budget is never deleted.
+    again. Keys that came or went do not. What only goes on to a longer budget is never deleted.
     """
     files = RunFiles(run_folder)
     before = read_mapping(files.origin) if files.origin.exists() else None
@@ -138,10 +138,12 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
     if not (last and files.finished.exists()):  # a finished run keeps what it was trained with
         if before and files.steps.exists():  # all that trained it, the last last
             for key in ("source", "processor", "gpu"):
-                old, now = (each["provenance"].get(key) for each in (before, origin))
-                if old and now:
+                old, now = (each["provenance"].get(key) or "" for each in (before, origin))
+                if old:
                     origin["provenance"][key] = old if old.endswith(now) else f"{old}, {now}"
         write_text(files.origin, yaml.safe_dump(origin, sort_keys=False))
+    elif before and not _same_keys(before, origin):  # those of this version: the next forced start trains again
+        write_text(files.origin, yaml.safe_dump(before | {"spec": origin["spec"]}, sort_keys=False))
 
 
 def checked_experiment(layout: Layout) -> Experiment:
@@ -194,8 +196,12 @@ def _differences(before: dict[str, Any], now: dict[str, Any], parts: Iterable[st
         {part: origin["provenance"].get(part) or {} for part in parts} | filled_in(origin["spec"])
         for origin in (before, now)
     )
-    # not a file of own code that an older version of srpo did not look at
-    return {k: values for k, values in changed(old, new).items() if not k.startswith("code.") or values[0] is not None}
+    # not a file of own code, nor a package, that only one of two versions of srpo looked at
+    return {
+        key: values
+        for key, values in changed(old, new).items()
+        if not (key.startswith("code.") and values[0] is None) and not (key.startswith("packages.") and None in values)
+    }
 
 
 def _edited(before: dict[str, Any], now: dict[str, Any]) -> Changed:
@@ -204,8 +210,12 @@ def _edited(before: dict[str, Any], now: dict[str, Any]) -> Changed:
     Not if the settings have other keys, as in another version: then Snakemake started the run for these, not a person.
     """
     old, new = (origin["provenance"].get("source") for origin in (before, now))
-    same_keys = flattened(before["spec"]).keys() == flattened(now["spec"]).keys()
-    return {"source": (old, new)} if old and new and old.split(", ")[-1] != new and same_keys else {}
+    edited = old and new and old.split(", ")[-1] != new and _same_keys(before, now)
+    return {"source": (old, new)} if edited else {}
+
+
+def _same_keys(before: dict[str, Any], now: dict[str, Any]) -> bool:
+    return flattened(before["spec"]).keys() == flattened(now["spec"]).keys()
 
 
 def _prolongs(before: dict[str, Any], now: dict[str, Any], changed: Changed) -> bool:

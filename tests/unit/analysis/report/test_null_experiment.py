@@ -239,15 +239,20 @@ def test_benchmarks_without_a_number_are_not_left_out_of_a_verdict(same):
     late = with_numbers(
         replace(same, validations=same.validations[~(slow & (same.validations["benchmark"] != "physics"))])
     )
-    few = same.validations.assign(
-        question_scores=same.validations["question_scores"].where(
-            same.validations["benchmark"] != "physics", same.validations["question_scores"].map(lambda of: of[:5])
-        )
+
+    def few(log):
+        cut = log["question_scores"].map(lambda scores: scores[:5])
+        return log.assign(question_scores=log["question_scores"].mask(log["benchmark"] == "physics", cut))
+
+    short = with_numbers(
+        replace(same, validations=few(same.validations), evaluations=few(same.evaluations), bases=few(same.bases))
     )
-    short = with_numbers(replace(same, validations=few))
     assert (late.deciding, short.deciding) == ("cross_fitted", "cross_fitted")
     assert verdicts(late)["srpo_over_grpo_first"] == verdicts(short)["srpo_over_grpo_last"] == "not testable here"
     assert verdicts(late)["srpo_over_grpo_last"] not in UNTESTED
+    for results, where in ((late, "Chemistry, Biology, Materials and Tool use"), (short, "Physics")):
+        reasons = {found.claim.id: found.outcomes[0].reason for found in findings(results)}
+        assert reasons["srpo_over_grpo_first"] == f"finished runs on {where} have no number for it"
 
 
 def test_one_run_that_ended_early_makes_later_budgets_untestable(same):
