@@ -85,12 +85,12 @@ def bought() -> str:
     rows = [
         ("scores of the untrained model of `paper-arms`", ARMS),
         ("`srpo rehearse paper-arms`", rehearsal(ARMS)),
-        ("one run of SRPO to 5 h", until(ARMS, 5, matrix=[one])),
+        ("one run of SRPO to the budget `5h`", until(ARMS, 5, matrix=[one])),
         ("`paper-arms`, first stage (to `5h`)", ARMS),
         ("`paper-arms`, both stages (budget `10h: 36000` added)", until(ARMS, 10)),
         ("`paper-controls`: Qwen3-8B, 2 methods with 3 seeds, 3 methods with 1 seed", controls),
         ("`paper-calibrated`: the paper's 42 runs", calibrated),
-        ("`paper`: these 42 runs by measured hours, for H20 cards only", PAPER),
+        ("`paper`: the same runs with budgets of measured hours, for H20 cards", PAPER),
     ]
     lines = ["| buys | GPU-hours on H100 | between | disk, GB |", "| --- | ---: | ---: | ---: |"]
     for name, experiment in rows:

@@ -233,10 +233,10 @@ def gap_or_dose(name: str) -> str:
     lost, below, down = numbers_of.followed(pairs, "worse")
     return (
         f"The gap's correlation is {told.gap:.2f}, the dose's is {told.dose:.2f}: a difference of {told.lead:+.2f} "
-        f"[{told.low:+.2f}, {told.high:+.2f}]. SRPO minus GRPO has the gap's sign in {by_gap} of {count} pairs. "
-        f"The difference has the sign of its dose's mean in {by_dose} pairs. The gap's correlation with SRPO minus "
-        f"GRPO is {lowest} at dose 0 %, and {joined(others)} at the doses 10, 30 and 60 %.\n\n"
-        "| interval of the gap | pairs | pairs where SDPO minus untrained has this sign | of SRPO minus GRPO |\n"
+        f"[{told.low:+.2f}, {told.high:+.2f}]. SRPO minus GRPO has the gap's sign in {by_gap} of {count} pairs. SRPO "
+        f"minus GRPO has the sign of its dose's mean in {by_dose} pairs. The gap's correlation with SRPO minus GRPO "
+        f"is {lowest} at dose 0 %, and {joined(others)} at the doses 10, 30 and 60 %.\n\n"
+        "| interval of the gap | pairs | SDPO minus untrained has this sign | SRPO minus GRPO has this sign |\n"
         "| --- | ---: | ---: | ---: |\n"
         f"| below 0 | {down} | {lost} | {below} |\n| above 0 | {up} | {gained} | {above} |"
     )

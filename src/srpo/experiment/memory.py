@@ -28,9 +28,9 @@ DEVICE_RUNTIME = 6e9
 SYNC_BUCKETS = 2 * 2 * 2**30
 """Bytes of the weights in transfer to a server: two of verl's buckets of 2048 MiB."""
 
-PROCESS_MB, PROCESS_COPIES = 2000, 8
+PROCESS_MB, PROCESS_COPIES = 2000, 12
 """Assumed memory of a run in one process on a CPU: MB of libraries and tokens; float32 copies of the weights: model,
-gradient, two moments, teacher, engine, two in a checkpoint."""
+gradient, two moments, teacher, engine, two in a checkpoint, and room: ``published/real-cpu`` took up to 8.2 GB."""
 
 HOST_PER_RANK = 10e9
 """Assumed host memory of each rank: a worker, a server's processes and Ray's share."""

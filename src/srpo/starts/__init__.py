@@ -1,4 +1,4 @@
-"""What a run starts from: splits of questions and base models."""
+"""What a run starts from: base models and splits of questions."""
 
 from srpo.starts.base_models import build_model, store_model
 
