@@ -16,6 +16,7 @@ over several lines. Kinds:
     figure NAME FIGURE      a figure of the report, drawn as docs/NAME-FIGURE.svg
     TABLE NAME              any other table of the report, e.g. ``table2``
     specifications NAMES    every SRPO minus GRPO of experiments, of the search and of others, drawn, and as CSV
+    averages NAME           each method's in-training maxima at the budgets, average over the benchmarks
     doses NAME              gaps, scores, differences and collapses by dose, with a picture
     gap_or_dose NAME        which of the two tells SRPO minus GRPO better
 
@@ -242,6 +243,23 @@ def gap_or_dose(name: str) -> str:
     )
 
 
+def averages(name: str) -> str:
+    results = results_of(name)
+    every = [*results.experiment.benchmarks]
+    methods = [m for m in results.experiment.methods if any(plan.get(m) == every for plan in results.plans.values())]
+
+    def shown(model: str, method: str, *budgets: str) -> str:
+        found = (results.estimate(model, {(method, budget): 1.0}, every, "in_training") for budget in budgets)
+        return ", ".join(f"{each.value:.1f}" for each in found if each)
+
+    lines = [f"| | {' | '.join(map(results.method_title, methods))} |", f"| --- |{' --- |' * len(methods)}"]
+    for model in results.experiment.models:
+        label = f"{results.experiment.models[model].title}, untrained {shown(model, BASE, BASE)}"
+        cells = [shown(model, m, *results.budget_seconds) if m in results.plans[model] else "" for m in methods]
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def decided(name: str, one: str, other: str) -> str:
     results = results_of(name)
     (model,), last = results.experiment.models, list(results.budget_seconds)[-1]
@@ -280,6 +298,7 @@ KINDS: dict[str, Callable[..., str]] = {
         differences,
         verdicts,
         estimate,
+        averages,
         decided,
         collapses,
         specification,

@@ -59,6 +59,8 @@ def test_a_difference_by_hand() -> None:
     srpo = (62.28 + 66.35 + 66.50 + 65.15 + 66.01) / 5  # means of the five runs, rounded
     assert i_sdpo.value == pytest.approx(srpo - (32.12 + 70.74 + 62.92 + 60.88) / 4, abs=0.01)
     assert sdcl.value == pytest.approx(11.8, abs=0.05)
+    chance = f"± {sdcl.chance / math.sqrt(6):.1f} points ({sdcl.chance:.1f}/√6)"
+    assert chance in (ROOT / "docs" / "gpus.md").read_text()
 
 
 def test_the_page_counts_broken_runs() -> None:

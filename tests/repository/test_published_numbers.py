@@ -142,6 +142,8 @@ def test_all_twelve_claims_together_confirm_what_the_pages_say(read: Results) ->
     confirmed = [key for key, p in adjusted.items() if p <= ALPHA]
     assert (len(adjusted), len(confirmed)) == (12, 6)
     assert [model for model, claim in confirmed if claim == "srpo_over_grpo_last"] == ["miniature-large"]
+    holds = [f"{dose:.0f}" for dose, of in doses.by_dose(read).groupby("dose")["verdict"] if (of == "holds").all()]
+    assert f"At {' and '.join(holds)} % the order is the paper's" in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("says", ["better", "worse"])

@@ -95,3 +95,7 @@ def test_the_papers_steps_and_the_broken_run():
     steps = {h: [int(steps_in_seconds(s, 3600 * h)) for s in paper_step_seconds().values()] for h in (5, 10)}
     assert "{} steps of GRPO, {} of SDPO and {} of SRPO".format(*steps[5]) in flat(GPUS)
     assert "Ten hours are {}, {} and {} steps.".format(*steps[10]) in flat(GPUS)
+    leads = [
+        sum(paper("4B", "srpo", h, b) - paper("4B", "grpo", h, b) for b in ("chemistry", "biology")) for h in (5, 10)
+    ]
+    assert "by {:.1f} points after 5 hours and by {:.1f} after 10".format(*(x / 2 + 1e-9 for x in leads)) in flat(GPUS)
