@@ -14,17 +14,17 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 32_201,
-    "code lines of src": 13_137,
-    "lines of src": 20_261,
-    "lines of analysis": 5_058,
-    "lines of tests": 23_290,
+    "code lines of Python": 32_203,
+    "code lines of src": 13_135,
+    "lines of src": 20_257,
+    "lines of analysis": 5_060,
+    "lines of tests": 23_296,
     "error branches of src": 215,
     "raise in src": 217,
     "rooms of src": 14,
     "modules of more than 500 lines": 2,
     "lines of rules, Snakefile and profiles": 467,
-    "words of pages": 15_347,
+    "words of pages": 15_350,
 }
 
 

@@ -19,7 +19,7 @@ from srpo.analysis.paper import paper_scores
 from srpo.analysis.registered import claims_of
 from srpo.analysis.results import RUN_KEY, Results
 from srpo.experiment.compose import load_experiment
-from srpo.experiment.config import Experiment
+from srpo.experiment.config import Experiment, limit_reached
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_events, read_json, read_mapping, read_yaml
 from srpo.ground.layout import Layout, RunFiles, RunId
@@ -121,15 +121,16 @@ def _read_run(files: RunFiles, key: dict[str, Any], experiment: Experiment, rows
         rows["signals"].append(key | signal.event() | {"clock": clocks.get(signal.step)})
     rows["evaluations"] += _evaluation_rows(files.evaluation, evaluation, key, experiment.training.budget_seconds)
     rows["samples"] += _sample_rows(files.samples, key)
-    rows["runs"].append(key | _run_row(steps, summary, evaluation))
+    over = summary and limit_reached(experiment.training, summary["clock"], summary["steps"])
+    rows["runs"].append(key | _run_row(steps, summary, evaluation, bool(over)))
 
 
-def _run_row(steps: list[dict], summary: dict, evaluation: dict) -> dict[str, Any]:
+def _run_row(steps: list[dict], summary: dict, evaluation: dict, over: bool) -> dict[str, Any]:
     last = steps[-1] if steps else {}
     seconds = sum(step.get("wall_seconds") or 0.0 for step in steps) if steps else None
     so_far = {"steps": last.get("step"), "clock": last.get("clock"), "wall_seconds": seconds}
     in_summary = {name: summary[name] for name in _COLUMNS["runs"] if name in summary}
-    status = "finished" if summary else "in progress" if steps else "not started"
+    status = "finished" if over else "in progress" if steps else "not started"
     return so_far | in_summary | {"status": status, "evaluation_wall_seconds": evaluation.get("wall_seconds")}
 
 

@@ -102,6 +102,7 @@ def first_lines(results: Results, found: Sequence[Finding]) -> list[str]:
         "model": len(experiment.models),
         "benchmark": len(experiment.benchmarks),
         "method": len(experiment.methods),
+        "seed": len({run.seed for run in runs}),
     }
     counts = ", ".join(plural(number, name) for name, number in counted.items())
     missing, clock = missing_runs(results), experiment.training.clock.kind

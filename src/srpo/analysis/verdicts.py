@@ -290,8 +290,8 @@ def _collapsed_runs(claim: Claim, results: Results, model: str, planned_on: list
     ((_, method, _),) = claim.quantity.terms
     ends = results.run_ends
     ends = ends[(ends["model"] == model) & (ends["method"] == method) & ends["benchmark"].isin(planned_on)]
-    counted = {(str(b), method, "end"): dict.fromkeys(of["seed"], np.empty(0)) for b, of in ends.groupby("benchmark")}
-    if lacking := _without_a_number(results, model, counted, {(method, "end"): 1.0}, planned_on):
+    last = list(results.budget_seconds)[-1]
+    if lacking := _without_a_number(results, model, results.of(model, "end"), {(method, last): 1.0}, planned_on):
         return Outcome(model, "not testable here", reason=f"finished runs on {lacking} have no number for it")
     if ends.empty:
         return Outcome(model, "not tested", reason="not measured yet")

@@ -411,7 +411,7 @@ BUDGET_IS = {
 class Training(Config):
     """Settings that all methods of an experiment share (table 3)."""
 
-    gone: ClassVar = {"overlong_prompts": "refuse", "stop_on": None}
+    gone: ClassVar = {"overlong_prompts": "refuse", "stop_on": ...}
 
     questions_per_batch: Count = 32
     rollouts_per_question: Annotated[int, Field(ge=2)] = 8
@@ -458,6 +458,13 @@ VerlKey = Literal[
     "actor_rollout_ref.rollout.engine_kwargs.sglang.speculative_algorithm",
 ]
 """Settings of verl that have an effect here. It accepts others, and nothing or something else happens."""
+
+
+def limit_reached(training: Training, clock: float, step: int) -> str | None:
+    """Which limit a run has reached at a step: its last budget or its last allowed step."""
+    if clock >= max(training.budget_seconds.values()):
+        return "budget"
+    return "max_steps" if step == training.max_steps else None
 
 
 class Execution(Config):

@@ -28,14 +28,14 @@ class Config(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     gone: ClassVar[Mapping[str, Any]] = {}
-    """Keys of an earlier version, with the value that changed nothing: files that it wrote have them."""
+    """Keys of an earlier version, with the value that changed nothing, or ``...`` for any: its files have them."""
 
     @model_validator(mode="wrap")
     @classmethod
     def _true_is_no_number(cls, raw: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         """pydantic reads ``true`` as 1, so that ``success_buffer: true`` would keep one response."""
         if cls.gone and isinstance(raw, Mapping):
-            raw = {key: value for key, value in raw.items() if key not in cls.gone or value != cls.gone[key]}
+            raw = {key: value for key, value in raw.items() if key not in cls.gone or cls.gone[key] not in (value, ...)}
         made = handler(raw)
         for key, value in raw.items() if isinstance(raw, Mapping) else ():
             if _true_became_a_number(value, getattr(made, key)):

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from srpo.algorithm.rollouts import Rollouts
 from srpo.experiment import memory
-from srpo.experiment.config import RunSpec, Training
+from srpo.experiment.config import RunSpec, limit_reached
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import (
     append_event,
@@ -410,13 +410,6 @@ def train(spec: RunSpec, layout: Layout, stop_at: float | None = None, code: dic
             if stop := interruption.reason():
                 raise Interrupted(f"{name}: {stop}; stopped, start it again to go on from its newest checkpoint")
         hand_over(files)
-
-
-def limit_reached(training: Training, clock: float, step: int) -> str | None:
-    """Which limit a run has reached at a step: its last budget or its last allowed step."""
-    if clock >= max(training.budget_seconds.values()):
-        return "budget"
-    return "max_steps" if step == training.max_steps else None
 
 
 def _is_over(spec: RunSpec, folder: Path) -> bool:

@@ -142,8 +142,6 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
                 if old:
                     origin["provenance"][key] = old if old.endswith(now) else f"{old}, {now}"
         write_text(files.origin, yaml.safe_dump(origin, sort_keys=False))
-    elif before and not _same_keys(before, origin):  # those of this version: the next forced start trains again
-        write_text(files.origin, yaml.safe_dump(before | {"spec": origin["spec"]}, sort_keys=False))
 
 
 def checked_experiment(layout: Layout) -> Experiment:
@@ -210,12 +208,8 @@ def _edited(before: dict[str, Any], now: dict[str, Any]) -> Changed:
     Not if the settings have other keys, as in another version: then Snakemake started the run for these, not a person.
     """
     old, new = (origin["provenance"].get("source") for origin in (before, now))
-    edited = old and new and old.split(", ")[-1] != new and _same_keys(before, now)
-    return {"source": (old, new)} if edited else {}
-
-
-def _same_keys(before: dict[str, Any], now: dict[str, Any]) -> bool:
-    return flattened(before["spec"]).keys() == flattened(now["spec"]).keys()
+    same_keys = flattened(before["spec"]).keys() == flattened(now["spec"]).keys()
+    return {"source": (old, new)} if old and new and old.split(", ")[-1] != new and same_keys else {}
 
 
 def _prolongs(before: dict[str, Any], now: dict[str, Any], changed: Changed) -> bool:

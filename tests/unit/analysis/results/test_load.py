@@ -7,6 +7,7 @@ from report_cases import EXPERIMENT, results_of
 from synthetic import write_results
 
 from srpo.analysis.load import load_results
+from srpo.analysis.report import remarks
 from srpo.ground.errors import SrpoError
 
 
@@ -26,6 +27,15 @@ def test_a_metric_that_does_not_apply_is_missing(tmp_path):
     steps = results_of(tmp_path).steps
     assert steps.loc[steps["method"] == "grpo", "teacher/entropy"].isna().all()
     assert steps.loc[steps["method"] == "sdpo", "teacher/entropy"].notna().all()
+
+
+def test_runs_that_wait_for_a_longer_budget_are_not_finished(tmp_path):
+    write_results(tmp_path, EXPERIMENT)
+    path = tmp_path / "experiment.yaml"
+    path.write_text(path.read_text().replace("  max_steps:", "    30h: 1000000\n  max_steps:"))
+    results = load_results(tmp_path)
+    assert [*results.runs["status"]] == ["in progress"] * 6
+    assert not any("ended before" in remark for remark in remarks(results))
 
 
 def test_steps_repeated_after_a_resume_replace_the_lost_ones(tmp_path):
