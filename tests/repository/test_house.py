@@ -24,7 +24,7 @@ BUDGETS = {
     "rooms of src": 14,
     "modules of more than 500 lines": 2,
     "lines of rules, Snakefile and profiles": 467,
-    "words of pages": 15_350,
+    "words of pages": 15_352,
 }
 
 
