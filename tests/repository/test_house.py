@@ -14,10 +14,10 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 32_203,
-    "code lines of src": 13_135,
-    "lines of src": 20_257,
-    "lines of analysis": 5_060,
+    "code lines of Python": 32_204,
+    "code lines of src": 13_136,
+    "lines of src": 20_258,
+    "lines of analysis": 5_061,
     "lines of tests": 23_296,
     "error branches of src": 215,
     "raise in src": 217,

@@ -191,7 +191,7 @@ def _measured(claim: Claim, results: Results, model: str, on: Sequence[str] = ()
         return Outcome(model, "not testable here", reason="updates per batch are not in the paper's ratio")
     values, paired = _values(claim, results, model), results.experiment.draws_per_seed(model)
     if lacking := _without_a_number(results, model, values, terms, planned_on):
-        return Outcome(model, "not testable here", reason=f"finished runs on {lacking} have no number for it")
+        return Outcome(model, "not testable here", reason=lacking)
     if not (benchmarks := available(values, terms, planned_on, paired)):
         return Outcome(model, "not tested", reason="not measured yet")
     score = _score(claim, results)
@@ -243,7 +243,7 @@ def _estimate(
 
 
 def _without_a_number(results: Results, model: str, values: Values, terms: Terms, benchmarks: Sequence[str]) -> str:
-    """Where finished runs of a claim lack its number: to decide by the others would be to choose by the outcome."""
+    """Which finished runs lack a claim's number, if any: to decide by the others is to choose by the outcome."""
     lacking = {
         run[1]
         for run, row in results.run_rows.items()
@@ -251,7 +251,8 @@ def _without_a_number(results: Results, model: str, values: Values, terms: Terms
         if (run[0], run[2], row["status"]) == (model, method, "finished")
         if run[3] not in values.get((run[1], method, when), {})
     }
-    return joined([results.benchmark_title(name) for name in benchmarks if name in lacking])
+    where = joined([results.benchmark_title(name) for name in benchmarks if name in lacking])
+    return f"finished runs on {where} have no number for it" if where else ""
 
 
 def _too_few_validations(results: Results, model: str, terms: Terms, benchmarks: Sequence[str]) -> bool:
@@ -292,7 +293,7 @@ def _collapsed_runs(claim: Claim, results: Results, model: str, planned_on: list
     ends = ends[(ends["model"] == model) & (ends["method"] == method) & ends["benchmark"].isin(planned_on)]
     last = list(results.budget_seconds)[-1]
     if lacking := _without_a_number(results, model, results.of(model, "end"), {(method, last): 1.0}, planned_on):
-        return Outcome(model, "not testable here", reason=f"finished runs on {lacking} have no number for it")
+        return Outcome(model, "not testable here", reason=lacking)
     if ends.empty:
         return Outcome(model, "not tested", reason="not measured yet")
     by_benchmark = ends.groupby("benchmark", sort=False)
