@@ -4,7 +4,8 @@
     python scripts/pages.py --check    # fail if a page has others
 
 A table stands between its comment, ``<!-- methods -->``, and the next empty line. What a file of configuration
-is for is the first clause of its leading comment.
+is for is the first clause of its leading comment. ``docs/numbers.txt`` lists all numbers of the pages outside of the
+blocks that ``scripts/published.py`` fills: an edit that changes a number by accident shows there.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import argparse
 import ast
 import re
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import board
 import planted_errors
 
+import published
 from srpo.algorithm.method import Method
 from srpo.experiment.compose import load_experiment
 from srpo.ground.repository import CONFIGS
@@ -51,6 +54,11 @@ def main(arguments: list[str] | None = None) -> int:
             old.append(f"{name}, <!-- {mark} -->")
             if not check:
                 page.write_text(now)
+    numbers = DOCS / "numbers.txt"
+    if numbers.read_text() != (now := numbers_of_pages()):
+        old.append(numbers.name)
+        if not check:
+            numbers.write_text(now)
     if check and old:
         print(f"not current: {'; '.join(old)}: run python scripts/pages.py", file=sys.stderr)
     return int(check and bool(old))
@@ -120,6 +128,15 @@ def differences() -> str:
         at = "at the best validation" if "best" in when else "after a short training"
         rows.append((f"{names[one]} minus {names[other]}, {at}", paper, "; ".join(map(str, found))))
     return grid(("difference", "the paper", "others"), rows)
+
+
+def numbers_of_pages() -> str:
+    """The numbers of each page in their order, but those of published experiments."""
+    lines = []
+    for page in published.PAGES:
+        found = re.findall(r"\d+(?:[.,]\d+)*", published.BLOCK.sub("", page.read_text()))
+        lines += [page.name, *textwrap.wrap(" ".join(found), 118, initial_indent="  ", subsequent_indent="  ")]
+    return "\n".join([*lines, ""])
 
 
 def purpose(file: Path) -> str:
