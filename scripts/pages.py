@@ -5,7 +5,8 @@
 
 A table stands between its comment, ``<!-- methods -->``, and the next empty line. What a file of configuration
 is for is the first clause of its leading comment. ``docs/numbers.txt`` lists all numbers of the pages outside of the
-blocks that ``scripts/published.py`` fills: an edit that changes a number by accident shows there.
+blocks that ``scripts/published.py`` fills, and the checksums of files that nothing here makes again: an edit that
+changes a number by accident shows there.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import board
@@ -28,6 +30,8 @@ from srpo.ground.repository import CONFIGS
 from srpo.hosts.functional import load_method
 
 DOCS = CONFIGS.parent / "docs"
+STORED = ("bench/*.csv", "bench/h100/*.[!m]*", "configs/tuned/*.yaml", "reports/reference/*.csv")
+"""Files of numbers beside ``published/``, which has its own checksums."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -131,11 +135,13 @@ def differences() -> str:
 
 
 def numbers_of_pages() -> str:
-    """The numbers of each page in their order, but those of published experiments."""
+    """The numbers of each page in their order, but those of published experiments; checksums of stored files."""
     lines = []
     for page in published.PAGES:
         found = re.findall(r"\d+(?:[.,]\d+)*", published.BLOCK.sub("", page.read_text()))
         lines += [page.name, *textwrap.wrap(" ".join(found), 118, initial_indent="  ", subsequent_indent="  ")]
+    stored = (path for pattern in STORED for path in sorted(CONFIGS.parent.glob(pattern)))
+    lines += [f"{path.relative_to(CONFIGS.parent)} {sha256(path.read_bytes()).hexdigest()}" for path in stored]
     return "\n".join([*lines, ""])
 
 
