@@ -11,7 +11,7 @@ import logging
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -240,7 +240,7 @@ def _task_score(answer: str, truth: str) -> float:
 
 def _has_calls(response: str) -> bool:
     """Whether at least one action is named, and all its inputs, at least one, are JSON."""
-    _read_inputs(response)  # a ValueError for one that is malformed
+    [*_inputs(response)]  # a ValueError for one that is malformed
     return bool(_NAME.search(response) and _INPUT.search(response))
 
 
@@ -250,20 +250,27 @@ def _has_calls_as_reference(response: str) -> bool:
 
 
 def _matches_calls(response: str, truth: str) -> bool:
-    return _same_calls(_NAME.findall(response), _read_inputs(response), truth)
+    """Compare the calls in any order. An input belongs to the action before it; what comes before all, to the first."""
+    names = [*_NAME.finditer(response)]
+    calls: list[tuple[str, dict[str, Any]]] = [(name[1], {}) for name in names] or [("", {})]
+    for start, arguments in _inputs(response):
+        before = sum(name.start() < start for name in names)
+        calls[max(0, before - 1)][1].update(arguments)
+    for call in _read_truth(truth):
+        if call not in calls:
+            return False
+        calls.remove(call)
+    return calls in ([], [("", {})])
 
 
 def _matches_calls_as_reference(response: str, truth: str) -> bool:
-    return _same_calls(_WORD_NAME.findall(response), _read_inputs_as_reference(response), truth)
-
-
-def _same_calls(names: list[str], arguments: dict[str, Any], truth: str) -> bool:
     """Compare the multiset of names and the union of arguments, in which a later call's key wins."""
     calls = _read_truth(truth)
     expected: dict[str, Any] = {}
     for _, of_call in calls:
         expected.update(of_call)
-    return Counter(names) == Counter(name for name, _ in calls) and arguments == expected
+    same_names = Counter(_WORD_NAME.findall(response)) == Counter(name for name, _ in calls)
+    return same_names and _read_inputs_as_reference(response) == expected
 
 
 def _read_truth(truth: str) -> list[tuple[str, dict[str, Any]]]:
@@ -284,15 +291,13 @@ def _read_call(call: Any) -> tuple[str, dict[str, Any]]:
     return call["Action"], arguments
 
 
-def _read_inputs(response: str) -> dict[str, Any]:
-    """Merge the JSON objects after ``Action Input:``; one that is malformed makes the response wrong."""
-    merged: dict[str, Any] = {}
+def _inputs(response: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The JSON objects after ``Action Input:`` and where they stand; one that is malformed makes the response wrong."""
     found = _INPUT.search(response)
     while found:
         arguments, end = _DECODER.raw_decode(response, found.end())
-        merged.update(arguments)
+        yield found.start(), arguments
         found = _INPUT.search(response, end)
-    return merged
 
 
 def _read_inputs_as_reference(response: str) -> dict[str, Any]:
