@@ -14,9 +14,6 @@ from srpo.experiment.flops import model_cost
 from srpo.experiment.step_times import timed_like
 from srpo.ground.errors import SrpoError
 
-MEAN_PROMPT = 379
-"""Tokens of a prompt: mean of the benchmarks' medians with Qwen3's tokenizer (`rehearsal-qwen3`, last in e69762f1)."""
-
 BANDWIDTH_SHARE = 0.6
 """Assumed share of a data sheet's memory bandwidth that generation reaches."""
 
@@ -39,11 +36,14 @@ class Assumed:
     """What a computed step assumes of the experiment's run, which only a run can measure.
 
     Attributes:
+        prompt: tokens of a question. The default is the mean of the paper's benchmarks' medians with Qwen3's tokenizer
+            (`rehearsal-qwen3`, last in e69762f1).
         response, longest: tokens of a batch's mean and longest response, if the experiment allows that many. The mean
             of 1,090 is fitted: with it the paper's card meets figure 4b, on average over three methods.
         training: the speed of all passes except generation, in parts of the card's usual one.
     """
 
+    prompt: int = 379
     response: int = 1090
     longest: int = 4096
     training: float = 1.0
@@ -107,7 +107,7 @@ def find_gpu(name: str) -> Gpu:
 
 def mean_context(training: Training, assumed: Assumed = USUAL) -> float:
     """Mean tokens of prompt and response while a response is being generated."""
-    return min(MEAN_PROMPT, training.max_prompt_length) + min(assumed.response, training.max_response_length) / 2
+    return min(assumed.prompt, training.max_prompt_length) + min(assumed.response, training.max_response_length) / 2
 
 
 def card_seconds(
@@ -120,7 +120,7 @@ def card_seconds(
 ) -> tuple[float, float]:
     """Seconds of a step on ``execution.ranks`` cards: generation, and all other phases; without a method of GRPO's."""
     response = min(assumed.response, training.max_response_length)
-    prompt = min(MEAN_PROMPT, training.max_prompt_length)
+    prompt = min(assumed.prompt, training.max_prompt_length)
     rows = training.questions_per_batch * training.rollouts_per_question / execution.ranks
     tensor_parallel = execution.rollout_tensor_parallel
     token_bytes = memory.kv_bytes_per_token(shape) / tensor_parallel

@@ -28,6 +28,7 @@ from srpo.ground.layout import RunId
 from srpo.plan.gpus import BEST, GPUS, USUAL, WORST, Assumed, Gpu, card_seconds, find_gpu, mean_context
 from srpo.plan.measurements import Measurements
 from srpo.plan.shortages import shortages
+from srpo.starts.data import known_questions
 from srpo.starts.stored import stored_file
 from srpo.training.checkpoints import CHECKPOINT_SHARE
 
@@ -200,7 +201,8 @@ class Plan:
     @property
     def device_seconds_range(self) -> tuple[float, float]:
         """The least and the most of them, in seconds, by what is assumed of steps on a card."""
-        prices = [3600 * replace(self, assumed=assumed).device_hours for assumed in (BEST, USUAL, WORST)]
+        same = self.assumed.prompt
+        prices = [3600 * replace(self, assumed=replace(a, prompt=same)).device_hours for a in (BEST, USUAL, WORST)]
         return min(prices), max(prices)
 
     @property
@@ -345,8 +347,12 @@ def make_plan(
     Args:
         measured: of finished runs with the same settings.
         gpu: a card (:func:`srpo.plan.gpus.find_gpu`), for steps that were not measured; default: :func:`default_gpu`.
-        assumed: of these steps.
+        assumed: of these steps. Prompts of own files are as long as their questions, at four characters a token.
     """
+    own = [q for b in experiment.benchmarks.values() if b.kind == "files" for q in known_questions(b, "train")]
+    if own:
+        characters = sum(len(message["content"]) for question in own for message in question.messages)
+        assumed = replace(assumed, prompt=round(characters / len(own) / 4))
     card = default_gpu(experiment) if gpu is None else find_gpu(gpu)
     shapes = {name: memory.shape_of(model) for name, model in experiment.models.items()}
     return Plan(experiment, shapes, nodes, measured, card, assumed)

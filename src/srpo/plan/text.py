@@ -170,7 +170,8 @@ def _notes(plan: Plan) -> str:
         )
         lines += [
             f"Computed from the data sheet of {plan.gpu}: {'; '.join(missing)}. srpo rehearse measures them.",
-            f"Assumed: {usual}. The price's range: {best}, to {worst}. One H100 reached 18 to 30 %.",
+            f"Assumed: prompts of {plan.assumed.prompt} tokens, {usual}. The price's range: {best}, to {worst}. "
+            "One H100 reached 18 to 30 %.",
         ]
     if any(run.source == "FLOPs" for run in plan.runs):
         lines.append(
