@@ -185,7 +185,7 @@ class Layout:
     """What a search of hyperparameters has found."""
 
     tracking_id = _Place("tracking_id")
-    """By this MLflow's runs belong to this folder, wherever it is."""
+    """By this MLflow's runs belong to this folder; a copy of the folder gets an id of its own."""
 
     tracking_database = _Place("../mlflow.db")
     """MLflow's database, in the folder with the results of all experiments."""

@@ -205,10 +205,14 @@ class Mirror:
     def _open(self, client: MlflowClient) -> MlflowClient:
         """Find, restore or make the experiment, and the id of the results folder."""
         name, identity = self.layout.folder.name, self.layout.tracking_id
-        if not identity.exists():
-            write_text(identity, f"{uuid.uuid4().hex}\n")
+        known, _, place = (identity.read_text() if identity.exists() else "").strip().partition(" ")
+        here = str(self.layout.folder.resolve())
+        if not known or place != here:
+            is_copy = bool(place) and Path(place, identity.name).exists()  # it must not delete the other's runs
+            known = uuid.uuid4().hex if is_copy or not known else known
+            write_text(identity, f"{known} {here}\n")
         # of the file beside the folder the name is enough, also after the folder was deleted and made again
-        self._id = identity.read_text().strip() if os.environ.get("MLFLOW_TRACKING_URI") else name
+        self._id = known if os.environ.get("MLFLOW_TRACKING_URI") else name
         found = client.get_experiment_by_name(name)
         self._experiment = found.experiment_id if found else client.create_experiment(name, self._artifacts(name))
         if found and found.lifecycle_stage == "deleted":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -197,13 +198,15 @@ def test_two_folders_of_one_name_do_not_touch_one_another(
     other = tmp_path / "other" / "tiny"
     write_results(other, experiment, keep=lambda run: run == RUN)
     runs = []
-    for folder in (results, other):
+    for folder in (results, other, tmp_path / "copy" / "tiny"):
+        if not folder.exists():
+            shutil.copytree(results, folder)
         sync(folder)
         runs.append({run.info.run_id for run in mlflow_runs(results)})
     os.renames(results, moved := tmp_path / "moved" / "tiny")
     sync(moved)
-    assert [len(each) for each in runs] == [1, 2]
-    assert runs[0] < runs[1] == {run.info.run_id for run in mlflow_runs(results)}
+    assert [len(each) for each in runs] == [1, 2, 3]
+    assert runs[0] < runs[1] < runs[2] == {run.info.run_id for run in mlflow_runs(results)}
 
 
 def test_what_was_deleted_is_restored_or_made_again(results: Path) -> None:
