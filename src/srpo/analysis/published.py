@@ -27,7 +27,7 @@ from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_bytes, read_events, read_json, read_mapping, write_bytes
 from srpo.ground.layout import Layout, RunFiles, RunId, is_published
 from srpo.ground.text import joined, plural
-from srpo.training.provenance import check_origin, checked_experiment
+from srpo.training.provenance import check_origin, checked_experiment, others_of
 
 _END = ".jsonl.gz"
 _PROVENANCE = "provenance.yaml"
@@ -160,11 +160,10 @@ def _check_finished(experiment: Experiment, runs: list[RunId], layout: Layout) -
     for model, benchmark in experiment.base_evaluations():
         if not layout.base_files(model, benchmark).evaluation.is_file():
             raise SrpoError(f"{layout.folder}: base model {model} is not evaluated on {benchmark}; run snakemake again")
-    others = {path.parent for path in layout.found(layout.any_run.origin)} - {layout.run(run) for run in runs}
-    if others:
+    if others := others_of(experiment, layout):
         raise SrpoError(
             f"{layout.folder}: experiment.yaml was changed: {plural(len(others), 'run')} of the folder not in it, "
-            f"e.g. {min(others).relative_to(layout.folder)}; add them to the matrix, or delete their folders"
+            f"e.g. {others[0]}; add them to the matrix, or delete their folders"
         )
 
 

@@ -3,7 +3,7 @@
 import base64
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,11 @@ from srpo.analysis.verdicts import VERDICTS, Finding, findings, missing_runs
 from srpo.analysis.write import figure_module, make_tables
 from srpo.experiment.config import BUDGET_IS
 from srpo.ground.files import write_text
+from srpo.ground.layout import Layout
 from srpo.ground.repository import REFERENCE, REPORTS
 from srpo.ground.text import joined, minus, plural, printable
 from srpo.questions.rewards import shown_answer
-from srpo.training.provenance import PACKAGES
+from srpo.training.provenance import PACKAGES, others_of
 
 
 def write_report(results: Results, out_path: Path, figures_dir: Path | None = None) -> None:
@@ -212,6 +213,8 @@ def remarks(results: Results) -> list[str]:
             name = results.run_title(*(run[key] for key in RUN_KEY))
             found.append(f"{name} never left its first phase of {first} steps.")
     found += sentences(results)
+    if others := others_of(results.experiment, Layout(results.root)):
+        found.append(f"In no number: {plural(len(others), 'run')} that the experiment does not list, e.g. {others[0]}.")
     if differing := _not_the_method(results):
         found.append(f"Runs that are compared differ in more than the method: {'; '.join(differing)}.")
     if any(str(record.get("commit")).endswith("-dirty") for record in results.provenance.values()):
@@ -220,17 +223,28 @@ def remarks(results: Results) -> list[str]:
 
 
 def _not_the_method(results: Results) -> list[str]:
-    """What differs between a benchmark's methods within a seed, or between their seeds if a method lacks some."""
+    """What differs between a benchmark's methods within a seed, or between their seeds if a method lacks some.
+
+    Seeds may differ in their base models, questions and files of own code.
+    """
+    of_seeds = [
+        {"base model": origin.get("base_model"), "train split": (origin.get("data") or {}).get("train")}
+        | (origin.get("code") or {})
+        for origin in results.provenance.values()
+    ]
     origins = pd.DataFrame(
-        run.model_dump() | origin | (origin.get("packages") or {}) for run, origin in results.provenance.items()
+        run.model_dump() | origin | (origin.get("packages") or {}) | starts
+        for (run, origin), starts in zip(results.provenance.items(), of_seeds, strict=True)
     )
+    per_seed = {*chain(*of_seeds)}
+    packages = {*chain(*(origin.get("packages") or {} for origin in results.provenance.values()))}
     found: dict[str, list[str]] = {}
-    for name in origins.columns.intersection(["srpo", "source", "processor", "gpu", *PACKAGES]):
+    for name in origins.columns.intersection(["srpo", "source", "processor", "gpu", *sorted(packages | per_seed)]):
         for _, here in origins.groupby(["model", "benchmark"]):
             if here[name].nunique() > 1:  # without what is not known
                 by_method = here.pivot(index="seed", columns="method", values=name)
-                if by_method.nunique(axis=1, dropna=False).max() > 1:
-                    found.setdefault(name, []).extend(here[name].dropna())
+                if by_method.nunique(axis=1, dropna=name in per_seed).max() > 1:
+                    found.setdefault(name, []).extend(str(value)[:40] for value in here[name].dropna())
     return [f"{name} {joined(list(dict.fromkeys(values)))}" for name, values in found.items()]
 
 

@@ -239,6 +239,11 @@ class _Benchmark(_Named):
         """The name of the folder of its splits."""
         return self.name
 
+    @property
+    def tests(self) -> str:
+        """What determines the test questions, but for their number."""
+        return self.model_dump_json(exclude={"name", "title"})
+
     def for_model(self, base_model: _Model) -> Self:
         """The benchmark as a base model meets it: a toy's questions are about the facts that the model knows."""
         return self
@@ -260,6 +265,11 @@ class _DrawnBenchmark(_Benchmark):
     train_questions: Count
     test_questions: Count
     seed: int = 0
+
+    @property
+    def tests(self) -> str:
+        counts = set() if self.held_out_questions else {"train_questions", "test_questions"}
+        return self.model_dump_json(exclude={"name", "title", *counts})
 
     def published(self, split: Literal["train", "test"]) -> int:
         return self.train_questions if split == "train" else self.test_questions
@@ -291,6 +301,10 @@ class SourcedBenchmark(_Benchmark):
     kind: Literal["sourced"]
     source: Source
 
+    @property
+    def tests(self) -> str:
+        return super().tests if self.held_out_questions else self.source.test.git_blob
+
     def published(self, split: Literal["train", "test"]) -> int:
         file = self.source.train if split == "train" else self.source.test
         return file.first or file.rows
@@ -320,6 +334,10 @@ class FilesBenchmark(_Benchmark, Files):
 
     kind: Literal["files"]
     contents: dict[Literal["train", "test"], FileContent]
+
+    @property
+    def tests(self) -> str:
+        return super().tests if self.held_out_questions else self.contents["test"].sha256
 
     def file(self, split: Literal["train", "test"]) -> Path:
         return self.train_file if split == "train" else self.test_file
@@ -732,13 +750,10 @@ class Experiment(Config):
 
     @property
     def same_tests(self) -> list[list[str]]:
-        """The names of benchmarks that have one test split under several names."""
+        """The names of benchmarks that have one test split, or parts of one, under several names."""
         alike: dict[str, list[str]] = {}
         for name, each in self.benchmarks.items():
-            split = each.model_dump_json(exclude={"name", "title"})
-            if isinstance(each, FilesBenchmark) and not each.held_out_questions:
-                split = each.contents["test"].sha256
-            alike.setdefault(split, []).append(name)
+            alike.setdefault(each.tests, []).append(name)
         return [names for names in alike.values() if len(names) > 1]
 
     @property

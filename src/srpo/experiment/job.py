@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
+from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +20,18 @@ from pydantic import ValidationError
 
 import srpo
 from srpo.algorithm.method import Method
-from srpo.experiment.config import Benchmark, Execution, Experiment, HubModel, Model, RunSpec, Sampling, Training
+from srpo.experiment.config import (
+    Benchmark,
+    Execution,
+    Experiment,
+    HubModel,
+    Model,
+    RunSpec,
+    Sampling,
+    Training,
+    changed,
+    listed,
+)
 from srpo.ground.errors import SrpoError
 from srpo.ground.layout import RunId
 from srpo.ground.mistakes import validated
@@ -95,15 +107,31 @@ def job_of(experiment: Experiment, names: Mapping[str, str]) -> Job:
         found["benchmark"] = named("data_set", experiment.data_sets())
     if "benchmark" in names:
         found["model"] = _as_read_by_runs(found["model"])
-    own = [found["benchmark"].reward] if "benchmark" in found else []
-    own += [found["method"].module] if "method" in found else []
     return Job.model_construct(
         **found,
         training=experiment.training,
         execution=experiment.execution,
         evaluation=experiment.evaluation,
-        code=_hashes(name.partition(":")[0] for name in own if name and name not in REWARDS),
+        code=_code(found.get("benchmark"), found.get("method")),
     )
+
+
+def _code(benchmark: Benchmark | None, method: Method | None) -> dict[str, str]:
+    """The hash of each file of own code that a benchmark and a method name, or that such a file imports."""
+    return {name: sha256(path.read_bytes()).hexdigest() for name, path in _own_files(benchmark, method).items()}
+
+
+def own_packages(benchmark: Benchmark, method: Method) -> dict[str, str]:
+    """The versions of the installed packages that this code imports: a reward's parser, for example."""
+    imported = {
+        name.partition(".")[0]
+        for path in _own_files(benchmark, method).values()
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
+    }
+    distributions = packages_distributions()
+    return {found: version(found) for name in sorted(imported) for found in distributions.get(name, [])}
 
 
 def _as_read_by_runs(model: Model) -> Model:
@@ -117,14 +145,17 @@ def read_job(sections: Iterable[str], names: Mapping[str, str]) -> Job:
     """The job whose sections a command was given.
 
     Raises:
-        SrpoError: if the sections are of another version of srpo.
+        SrpoError: if the sections are of another version of srpo, or of one's own code before an edit.
     """
     merged = {key: value for text in sections for key, value in json.loads(text).items()}
     if merged.get("version") != srpo.__version__:
         raise SrpoError(f"the workflow is of srpo {merged.get('version')}, this command of {srpo.__version__}")
     if "method" in names:
         merged["id"] = names
-    return validated(Job, merged, "settings")
+    job = validated(Job, merged, "settings")
+    if "code" in merged and (found := changed(job.code, _code(job.benchmark, job.method))):
+        raise SrpoError(f"own code was edited after the workflow began: {listed(found)}; start Snakemake again")
+    return job
 
 
 def filled_in(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,10 +170,11 @@ def filled_in(spec: Mapping[str, Any]) -> dict[str, Any]:
         return dict(spec)
 
 
-def _hashes(modules: Iterable[str]) -> dict[str, str]:
-    """The hash of each module's source and of what is imported beside it; of an installed one, within its package."""
-    hashes: dict[str, str] = {}
-    for module in sorted(modules):
+def _own_files(benchmark: Benchmark | None, method: Method | None) -> dict[str, Path]:
+    """The modules that these name and what is imported beside them; of an installed one, within its package."""
+    own = [benchmark and benchmark.reward, method and method.module]
+    files: dict[str, Path] = {}
+    for module in sorted(name.partition(":")[0] for name in own if name and name not in REWARDS):
         if (spec := find_spec(module)) and spec.origin:
             file = Path(spec.origin)
             root = file.parents[module.count(".") + (file.name == "__init__.py")]
@@ -150,8 +182,8 @@ def _hashes(modules: Iterable[str]) -> dict[str, str]:
             found = {file}
             while more := {p for f in found for p in _imports(f, root) if p.is_relative_to(inside)} - found:
                 found |= more
-            hashes |= {str(path.relative_to(root)): sha256(path.read_bytes()).hexdigest() for path in sorted(found)}
-    return hashes
+            files |= {str(path.relative_to(root)): path for path in sorted(found)}
+    return files
 
 
 def _imports(file: Path, root: Path) -> Iterator[Path]:

@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
 Messages = list[dict[str, str]]
 
-_SOLUTION = "\nCorrect solution:\n\n{solution}"
+_SHOWN = "\nCorrect solution:\n\n{solution}\n\nCorrectly solve the original question."
 _CUT = "\ufdd0"
 """Between two parts of a prompt that become tokens apart. Unicode has no such character."""
-_REPROMPT = "{prompt}{solution}\n\nCorrectly solve the original question."
 
 
 def student_prompts(
@@ -103,8 +102,7 @@ def teacher_prompt_ids(
 
 def _enriched(messages: Messages, solution: str) -> Messages:
     *before, last = messages
-    shown = _REPROMPT.format(prompt=last["content"], solution=_SOLUTION.format(solution=solution))
-    return [*before, {**last, "content": shown}]
+    return [*before, {**last, "content": last["content"] + _SHOWN.format(solution=solution)}]
 
 
 def _prompt_ids(tokenizer: PreTrainedTokenizerFast, messages: Messages) -> list[int]:

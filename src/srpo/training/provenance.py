@@ -20,7 +20,7 @@ import yaml
 import srpo
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Changed, Experiment, RunSpec, changed, listed
-from srpo.experiment.job import READS, Job, filled_in, job_of
+from srpo.experiment.job import READS, Job, filled_in, job_of, own_packages
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_events, read_json, read_mapping, write_text
 from srpo.ground.imports import is_installed
@@ -58,7 +58,9 @@ def origin() -> dict[str, Any]:
 def origin_of(spec: RunSpec, layout: Layout, code: dict[str, str] | None = None) -> dict[str, Any]:
     """A run's specification and where the run comes from: also its splits, base model and hashes of one's own code."""
     starts = _starts(layout, spec.benchmark.data_set, checked_hash(layout.model(spec.model.name)), code or {})
-    return {"spec": spec.model_dump(mode="json"), "provenance": origin() | starts}
+    found = origin()
+    found["packages"] |= own_packages(spec.benchmark, spec.method) if code else {}
+    return {"spec": spec.model_dump(mode="json"), "provenance": found | starts}
 
 
 def made_from(job: Job, layout: Layout, command: str) -> dict[str, Any]:
@@ -179,6 +181,13 @@ def checked_experiment(layout: Layout) -> Experiment:
         check(evaluation, origin_in(evaluation), job, "evaluate_base")
         check(gap, origin_in(gap), job, "gap")
     return experiment
+
+
+def others_of(experiment: Experiment, layout: Layout) -> list[str]:
+    """The runs of a results folder that are not in the experiment: they count in no number."""
+    planned = {layout.run(run) for run in experiment.runs()}
+    found = {path.parent for path in layout.found(layout.any_run.origin)} - planned
+    return sorted(str(folder.relative_to(layout.folder)) for folder in found)
 
 
 def check_origin(result: Path, before: dict[str, Any], now: dict[str, Any]) -> None:
