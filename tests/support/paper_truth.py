@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from paths import ROOT
 from run_files import Event, base_identity, validation, write_evaluation, write_run
-from synthetic import diagnostics, tiny_experiment
+from synthetic import tiny_experiment
 
 from srpo.algorithm.method import Method
 from srpo.experiment.compose import load_experiment
@@ -219,26 +219,11 @@ def step(truth: Truth, run: RunId, method: Method, number: int, steps: int) -> E
         "response_length/truncated_fraction": 0.01,
         "routing/sdpo_fraction": routed,
         "routing/grpo_fraction": 1 - routed,
-        "routing/mix_fraction": 0.0,
-        "routing/dropped_fraction": 0.0,
         "routing/correct_fraction": correct,
         "routing/sibling_available_fraction": truth.available + noise.gauss(0, 0.004),
-        "routing/all_wrong_groups": max(0.0, 1 - correct - routed),
-        "routing/all_correct_groups": 0.2,
-        "loss/total": noise.random(),
-        "loss/grpo": noise.random(),
-        "loss/sdpo": noise.random(),
-        "actor/grad_norm": noise.random(),
-        "actor/learning_rate": method.learning_rate,
     }
     if method.routing.needs_teacher:
-        metrics |= {
-            "teacher/entropy": between(truth.entropy),
-            "teacher/top_k_mass": 0.99,
-            "student/top_k_mass": 0.999,
-            "loss/divergence": noise.random(),
-        }
-    metrics |= diagnostics(noise, method, number)
+        metrics["teacher/entropy"] = between(truth.entropy)
     phases = {"generate": 0.5, "reward": 0.01, "log_prob": 0.1, "teacher": 0.09, "update": 0.3}
     return {
         "step": number,

@@ -169,18 +169,9 @@ def _step(rng: random.Random, method: Method, step: int, clock: float, run: RunI
         "routing/all_wrong_groups": (1 - correct) * (1 - available),
         "routing/all_correct_groups": correct**8,
         "loss/total": rng.random(),
-        "actor/grad_norm": 0.5 + rng.random(),
-        "actor/learning_rate": method.learning_rate,
     }
     if teacher_share:
-        metrics |= {
-            "teacher/entropy": 0.4 - 0.003 * step + rng.gauss(0, 0.02),
-            "teacher/top_k_mass": 0.99,
-            "student/top_k_mass": 0.999,
-            "loss/sdpo": rng.random(),
-            "loss/divergence": rng.random() / 10,
-        }
-    metrics |= diagnostics(rng, method, step)
+        metrics["teacher/entropy"] = 0.4 - 0.003 * step + rng.gauss(0, 0.02)
     return {
         "step": step,
         "clock": clock + seconds,
@@ -190,31 +181,6 @@ def _step(rng: random.Random, method: Method, step: int, clock: float, run: RunI
         "phase_tokens": {phase: round(256 * length) for phase in phases},
         "metrics": metrics,
     }
-
-
-def diagnostics(rng: random.Random, method: Method, step: int) -> dict[str, float]:
-    """Invented: quantiles in their order, norms at validations only."""
-    branches, done = {*method.routing.branches}, step / (step + 20)
-    metrics = {
-        "actor/clip_fraction": 0.01 + 0.01 * rng.random(),
-        "actor/rollout_is_weight": 1 + rng.gauss(0, 0.001),
-        "rollout_corr/log_prob_rms": 0.02,
-        "actor/rollout_is_truncated_fraction": 0.002 * rng.random(),
-    }
-    if "sdpo" in branches:
-        rng.random(), rng.random()
-    if method.entropy_beta > 0:
-        metrics |= {
-            "weights/p10": 0.2 + 0.1 * done,
-            "weights/median": 1.0,
-            "weights/p90": 1.4,
-            "weights/max": 1.5 + 0.1 * rng.random(),
-            "weights/effective_fraction": 0.7 + 0.1 * rng.random(),
-            "weights/loss_scale": 0.6 + 0.1 * rng.random(),
-        }
-    if {"grpo", "sdpo"} <= branches and step % 5 == 0:
-        metrics |= {"grad_norm/grpo": 0.3 + 0.1 * rng.random(), "grad_norm/sdpo": 0.5 + done}
-    return metrics
 
 
 def _group(method: Method, step: int, run: RunId, response: str | None) -> dict[str, Any]:
