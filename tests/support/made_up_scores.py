@@ -118,11 +118,6 @@ class Rates:
         return 100 * self.above / max(1, self.experiments)
 
     @property
-    def none(self) -> float:
-        """Percent of experiments without an interval."""
-        return 100 - 100 * self.intervals / max(1, self.experiments)
-
-    @property
     def mean(self) -> float:
         """The mean estimate."""
         return self.total / max(1, self.experiments)
@@ -162,11 +157,11 @@ def curve(rng: np.random.Generator, world: World, difficulty: np.ndarray, drop: 
     return 100 * rng.binomial(SAMPLES, expit(difficulty + world.course_logits(drop)[:, None])) / SAMPLES
 
 
-def true_drop(world: World, drop: float, stretch: int = 3) -> float:
+def true_drop(world: World, drop: float) -> float:
     """The late drop of the run's true course, points."""
     spread = _GRID[:20_000, 0] * world.hardness
     means = 100 * expit(spread + world.course_logits(drop)[:, None]).mean(axis=1)
-    windows = np.lib.stride_tricks.sliding_window_view(means, stretch).mean(axis=-1)
+    windows = np.lib.stride_tricks.sliding_window_view(means, 3).mean(axis=-1)
     return float(windows.max() - windows[-1])
 
 

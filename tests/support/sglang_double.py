@@ -282,8 +282,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     ours.add_argument("--times", type=int, default=2**63, help="the first requests that have the fault")
     ours.add_argument("--die-after", type=int, default=2**63, help="requests answered before the server dies")
     ours.add_argument("--dies-at-start", action="store_true")
-    ours.add_argument("--gives-up-at-start", action="store_true", help="as SGLang when a scheduler has an error")
-    ours.add_argument("--killed-at-start", action="store_true", help="from outside, without a word")
     ours.add_argument("--start-seconds", type=float, default=0.0, help="until it is healthy")
     ours.add_argument("--answer-seconds", type=float, default=0.0)
     ours.add_argument("--stubborn", action="store_true", help="it and its child ignore SIGTERM")
@@ -297,11 +295,6 @@ def main(arguments: list[str]) -> None:
     options = parse(arguments)
     if options.dies_at_start:
         sys.exit("Traceback (most recent call last):\n  ...\ntorch.OutOfMemoryError: CUDA out of memory.")
-    if options.gives_up_at_start:
-        print("ValueError: no such", "\n", *(f"line {number}\n" for number in range(5)))
-        kill_own_group()
-    if options.killed_at_start:
-        os.killpg(0, signal.SIGKILL)
     if options.stubborn:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the child inherits it
     else:

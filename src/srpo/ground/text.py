@@ -16,11 +16,6 @@ def joined(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
-def span(low: object, high: object) -> str:
-    """A range, ``2 to 3``, or its one value if both ends look the same."""
-    return f"{low}" if f"{low}" == f"{high}" else f"{low} to {high}"
-
-
 def minus(text: object) -> str:
     """A text with minus signs for the hyphens that begin a number."""
     return re.sub(r"(?<![\w.,)-])-(?=\d)", "−", str(text))
