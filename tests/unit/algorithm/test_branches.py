@@ -5,34 +5,13 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 import torch
 from helpers import load_method
 
-from srpo.algorithm.advantage import anchored_advantages, mixed_advantages
-from srpo.algorithm.branches import ANCHORED, BRANCHES, MIX, SDPO, Branch, register
-from srpo.algorithm.divergence import jensen_shannon
+from srpo.algorithm.branches import BRANCHES, MIX, Branch, register
 from srpo.algorithm.method import Method
-
-
-def test_functions_are_found_by_name_or_are_given():
-    assert MIX.advantage_function is mixed_advantages
-    assert ANCHORED.advantage_function is anchored_advantages
-    assert SDPO.divergence_function is jensen_shannon
-    assert Branch("new", "new", loss="policy_gradient", advantage=max).advantage_function is max
-
-
-@pytest.mark.parametrize("name", BRANCHES)
-def test_every_branch_names_functions_that_exist(name):
-    branch = BRANCHES[name]
-    if branch.advantage is not None:
-        assert isinstance(branch.advantage_function, Callable)
-    assert (branch.divergence is not None) == (branch.loss == "distillation")
-    if branch.divergence is not None:
-        assert isinstance(branch.divergence_function, Callable)
-
 
 READ: set[str] = set()
 
