@@ -1,7 +1,5 @@
 """A run that is killed (SIGKILL) and started again ends with the bytes of one that never was."""
 
-from __future__ import annotations
-
 import functools
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """Tokens and passwords stay in the environment: no log, result or MLflow record has one (Ray's files: test_cluster)."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The workflow through the SLURM profile on a real SLURM, undisturbed and disturbed: the tables are the local run's."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

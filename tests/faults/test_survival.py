@@ -1,7 +1,5 @@
 """Runs that are stopped, moved, prolonged, spoilt or starved: what is kept, what is said, and the same results."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

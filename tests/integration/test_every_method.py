@@ -3,8 +3,6 @@
 Left out are methods whose updates tests/unit/policy/test_policy.py compares with a slow program.
 """
 
-from __future__ import annotations
-
 import math
 
 import pytest

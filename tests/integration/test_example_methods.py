@@ -1,7 +1,5 @@
 """The methods of ``examples/methods``: each registers itself, trains through the loop, and computes what it says."""
 
-from __future__ import annotations
-
 import importlib
 import math
 import sys

@@ -1,7 +1,5 @@
 """The programs of ``examples/`` do what they say, on a CPU in seconds."""
 
-from __future__ import annotations
-
 import runpy
 
 from paths import ROOT

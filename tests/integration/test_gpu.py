@@ -4,8 +4,6 @@ verl has one device in a process. Where there is no GPU, what does not need one 
 of the checks is exercised; the float32 reference comes from a process that sees no GPU.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

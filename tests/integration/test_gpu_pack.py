@@ -1,7 +1,5 @@
 """``bench/first_gpu.py`` on a CPU, every part in its small form, and what ``make gpu-pack`` carries."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The workflow as a module of another one, with a prefix and without: planned, and truly run."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

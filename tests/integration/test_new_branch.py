@@ -1,7 +1,5 @@
 """A branch that no file of the package knows is configured, trained, logged and reported like the others."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 

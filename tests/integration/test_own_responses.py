@@ -1,7 +1,5 @@
 """Own questions with responses: examples/own-questions, with a tiny model in the place of SmolLM2."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -3,8 +3,6 @@
 With gloo on CPUs; with NCCL where there are two GPUs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The experiment real-cpu in small: a real pretrained model through warm start, two steps, evaluation and report."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs of a method with a second phase: the limits are the methods of its phases, and a resumed run is exact."""
 
-from __future__ import annotations
-
 import pytest
 from tiny import hash_reward
 from tiny_runs import assert_same, trained

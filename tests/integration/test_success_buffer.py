@@ -1,7 +1,5 @@
 """Runs with a success buffer: empty it is SRPO, later it shows what an earlier step has found, resumed it is exact."""
 
-from __future__ import annotations
-
 import pytest
 from tiny import hash_reward
 from tiny_runs import assert_same, trained

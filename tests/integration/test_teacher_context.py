@@ -1,7 +1,5 @@
 """I-SDPO, whose teacher is shown the ground truth: its prompts by hand, and the method that it is while it is not."""
 
-from __future__ import annotations
-
 import torch
 from tiny_runs import trained
 

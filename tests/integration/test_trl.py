@@ -1,7 +1,5 @@
 """``srpo.hosts.trl``: gradients of TRL's trainer are those of a float64 program, however it divides a mini-batch."""
 
-from __future__ import annotations
-
 import ast
 import copy
 import os

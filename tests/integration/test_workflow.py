@@ -1,7 +1,5 @@
 """The workflow: what would run, that a change reruns what depends on the change, and that nothing stays missing."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

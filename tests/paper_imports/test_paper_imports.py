@@ -3,8 +3,6 @@
 A build of the kernels for another torch, or a library that the machine lacks (libnuma), shows here within a minute.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

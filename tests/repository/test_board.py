@@ -1,7 +1,5 @@
 """The board: its rows, and its differences against the published numbers by other code."""
 
-from __future__ import annotations
-
 import csv
 import math
 import re

@@ -4,8 +4,6 @@ Every block of shell is run as it stands, by bash, with programs that only note 
 checked is what a reader's shell would pass on, comments, variables and quotation marks included.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

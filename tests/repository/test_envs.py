@@ -1,7 +1,5 @@
 """The environments: the locks are what is asked for, still resolve, and are what every way in installs."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Each extra of the package is enough for its part of the program; the core is for the method and the configuration."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How large the repository may be. The numbers only go down: who adds something takes something away."""
 
-from __future__ import annotations
-
 import ast
 import io
 import subprocess

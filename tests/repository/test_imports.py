@@ -1,7 +1,5 @@
 """A command imports only what it uses: packages that take seconds are those of the commands that need them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The planted errors still apply to the code (``make planted-errors`` finds them)."""
 
-from __future__ import annotations
-
 import planted_errors
 import pytest
 from paths import ROOT

@@ -1,7 +1,5 @@
 """What pages and folders of published experiments say: in one file, so that each folder is read once."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """Pages are written from files: every number with an interval stands in a block that scripts/published.py fills."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A release: its tag, version and changelog agree; its two packages are the same and complete."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The control experiments of the paper's scale, and the pages that repeat published numbers."""
 
-from __future__ import annotations
-
 import pandas as pd
 from board import averages, reproductions
 from paths import ROOT

@@ -1,7 +1,5 @@
 """A batch of sixteen rollouts of four questions, with made-up log-probs and the targets that follow."""
 
-from __future__ import annotations
-
 import torch
 from helpers import load_method
 from torch import Tensor

@@ -1,7 +1,5 @@
 """A small checkpoint and what is in a run's folder of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -3,8 +3,6 @@
 ``libcuda.so.1`` comes with the driver, not with a wheel. Each function of the stub says that there is no device.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

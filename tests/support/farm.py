@@ -1,7 +1,5 @@
 """A folder with only some of the installed packages, for processes that must do with them."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import subprocess

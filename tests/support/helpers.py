@@ -1,7 +1,5 @@
 """The method once more, slowly: section 3.3 in float64, a token at a time, with nothing of ``srpo.algorithm``."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

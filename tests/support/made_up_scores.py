@@ -5,8 +5,6 @@ need not be good at the same questions as another. All are on the logit scale; a
 standard deviation comes out in points.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """Logs of one method under three names: runs and questions vary, the methods do not differ."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache

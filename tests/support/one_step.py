@@ -1,7 +1,5 @@
 """A fixed batch of rollouts, taken through a run's phases and, slowly, through plain transformers in float64."""
 
-from __future__ import annotations
-
 import copy
 import shutil
 import types

@@ -4,8 +4,6 @@ Every run is written so that its maximum within each budget is the number asked 
 the paper's decimal. Clock and seconds a step are made up apart from each other, so that a few steps suffice.
 """
 
-from __future__ import annotations
-
 import csv
 import random
 from collections.abc import Callable

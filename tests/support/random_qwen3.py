@@ -1,7 +1,5 @@
 """A small Qwen3 with random weights, for tests and benchmarks."""
 
-from __future__ import annotations
-
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 

@@ -1,7 +1,5 @@
 """What tests of the report share: a finished experiment of made-up logs, its raw numbers, and its page."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """A tiny training run in a process of its own, which can be told where to be killed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

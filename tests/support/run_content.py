@@ -1,7 +1,5 @@
 """What a run leaves behind, so that two runs can be held against each other."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

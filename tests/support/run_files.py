@@ -1,7 +1,5 @@
 """Writes the files of a run and of an evaluation, as docs/architecture.md describes them, from made-up numbers."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

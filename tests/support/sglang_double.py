@@ -6,8 +6,6 @@ them, those of a fault. It reads sizes and end-of-sequence tokens from the check
 a function of (prompt, seed, position). Standard library only: it has to start quickly.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import hashlib

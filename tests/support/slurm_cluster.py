@@ -1,7 +1,5 @@
 """A real SLURM on this machine, below one folder, as anybody: Debian's munge, slurmctld and slurmd, no accounting."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import shutil
@@ -11,6 +9,7 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
 COMMANDS = ("sacct", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
@@ -91,7 +90,7 @@ class Cluster:
         devices = ("null", "zero", "full", "random")
         (self.folder / "gres.conf").write_text("".join(f"Name=gpu File=/dev/{name}\n" for name in devices))
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> Self:
         try:
             self.start("munged")
             self.start("slurmctld")

@@ -1,7 +1,5 @@
 """The project's workflow, run as a user would in a folder of the test's own."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -4,8 +4,6 @@ The curves are invented (each method saturates, SDPO falls after its peak); they
 training so that tables, figures and the report have something to show.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping

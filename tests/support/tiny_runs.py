@@ -1,7 +1,5 @@
 """Whole runs of ``tiny.py``, and whether two of them are the same."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any

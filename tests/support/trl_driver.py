@@ -3,8 +3,6 @@
 python trl_driver.py FOLDER METHOD PROCESSES PORT RANK ACCUMULATION STEPS_PER_GENERATION
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import os

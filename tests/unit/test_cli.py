@@ -1,7 +1,5 @@
 """The command line: one line for a mistake, before anything is computed."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Event logs cut back to a step."""
 
-from __future__ import annotations
-
 import pytest
 
 from srpo.ground.files import append_event, read_events, rewind

@@ -3,8 +3,6 @@
 Every kind begins as the model that the run starts from. docs/method.md has formulas, costs and sources.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 

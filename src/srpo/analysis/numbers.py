@@ -22,8 +22,6 @@ A run has no score at a budget that it has not spent (``has_spent``). Seconds pe
 first (``early``) or last (``late``) tenth of a finished run's steps, or over ``all``.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

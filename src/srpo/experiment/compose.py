@@ -5,8 +5,6 @@ An experiment file (``configs/experiments/*.yaml``) names methods, models and be
 ``overrides`` says and replaces methods by their variants.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import logging

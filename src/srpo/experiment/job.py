@@ -4,8 +4,6 @@ A rule gives each section as a parameter, so Snakemake runs a job again exactly 
 changed. A command that is called by hand takes the same sections from ``experiment.yaml``.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

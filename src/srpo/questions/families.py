@@ -17,8 +17,6 @@ reasoning and in the answer.
 Every draw comes from the ``random.Random`` passed in; a table of facts follows from its number.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """Group advantages: worked by hand, against verl, and under permutations."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The registry of branches: a branch is one definition, and its function is imported when it is first used."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

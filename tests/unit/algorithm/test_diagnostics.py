@@ -1,7 +1,5 @@
 """What a step says about itself, by hand-worked examples and against float64 gradients."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

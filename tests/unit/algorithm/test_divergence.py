@@ -1,7 +1,5 @@
 """Distributions on top-K and tail, entropy and divergences against float64 enumeration; gradients included."""
 
-from __future__ import annotations
-
 import math
 import weakref
 

@@ -3,8 +3,6 @@
 The whole of section 3.3, in value and gradient, is in test_functional.py and, through verl's worker, in test_policy.py.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import types

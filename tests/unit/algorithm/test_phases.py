@@ -1,7 +1,5 @@
 """A method with a second phase: which table a step has, and what is read of both."""
 
-from __future__ import annotations
-
 import pytest
 from helpers import load_method
 

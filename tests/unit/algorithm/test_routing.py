@@ -1,7 +1,5 @@
 """The routing tables, every situation of the paper's tables 6 and 7, and what holds for any batch."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from helpers import CASES, CONTEXTS, METHODS, ROUTES, load_method

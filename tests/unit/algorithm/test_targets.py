@@ -1,7 +1,5 @@
 """Mini-batches and what the loss reads of each token, by hand."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

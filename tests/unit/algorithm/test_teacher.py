@@ -1,7 +1,5 @@
 """The kinds of teacher as settings: what is accepted, and when a teacher's weights move."""
 
-from __future__ import annotations
-
 import pytest
 from helpers import TEACHERS, load_method
 

@@ -1,7 +1,5 @@
 """Dynamic weights: worked by hand, the formula, constants."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Results that several tests read and none changes."""
 
-from __future__ import annotations
-
 import pytest
 from report_cases import EXPERIMENT
 from synthetic import write_results

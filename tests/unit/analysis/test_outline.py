@@ -1,7 +1,5 @@
 """The report's outline: each table and figure has one place, and one from outside needs its file and its name there."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Published experiments: what may be published, and that all tables come from the files alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Experiments: every file that is shipped loads, every mistake is one line that names it."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

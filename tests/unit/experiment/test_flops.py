@@ -1,7 +1,5 @@
 """The cost of passes against a count, one scalar product at a time."""
 
-from __future__ import annotations
-
 from srpo.experiment.flops import ModelCost
 
 LAYERS, HEADS, HEAD_DIM, PARAMETERS = 2, 3, 5, 1000

@@ -1,7 +1,5 @@
 """What a job is given on its command line: the same run as the experiment has, and nothing that was changed unseen."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

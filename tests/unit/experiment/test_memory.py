@@ -1,7 +1,5 @@
 """The memory arithmetic held against the code, a real checkpoint, real logits and a real layer."""
 
-from __future__ import annotations
-
 from itertools import accumulate
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Own files of questions and own rewards: read and tried when the experiment is composed, before anything runs."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The search of hyperparameters: the same trials for every method, on train questions, and the file it leaves."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """GPUs of one machine, without a GPU: cards are names, and processes take them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What is known of the machine: its GPUs, its processor, the memory that a run uses."""
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import subprocess

@@ -1,7 +1,5 @@
 """Text for people; untrusted text is made safe to show."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """The functions for other people's loops: value and gradient of section 3.3, and what they refuse."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

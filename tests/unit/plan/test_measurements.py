@@ -1,7 +1,5 @@
 """A plan from what a rehearsal measured: numbers by hand, where they go, and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

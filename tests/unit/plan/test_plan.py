@@ -1,7 +1,5 @@
 """What an experiment takes: the plan's arithmetic, the verb, and the page that shows it."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

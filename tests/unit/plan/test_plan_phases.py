@@ -1,7 +1,5 @@
 """The plan of a method with two phases: its limits are those of its phases, steps in between are counted by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`srpo rehearse`: the steps of an experiment made few, and nothing else; what its check changes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a pass returns is read in the order in which its rows were sent."""
 
-from __future__ import annotations
-
 import torch
 
 from srpo.policy.batches import rollouts_of

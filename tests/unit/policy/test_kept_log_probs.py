@@ -1,7 +1,5 @@
 """Top-K ids and distributions stay on the worker: kept by one pass, found by the next, and never seen by the driver."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from pathlib import Path
 

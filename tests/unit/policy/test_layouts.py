@@ -1,7 +1,5 @@
 """How rows are arranged in memory changes no number: prompts shared or not, by rows and by tokens."""
 
-from __future__ import annotations
-
 import types
 
 import pytest

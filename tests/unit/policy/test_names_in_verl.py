@@ -1,7 +1,5 @@
 """The tables of names in docs/verl.md, against the configuration that a run composes for verl."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What verl is told in the paper's runs: table 3, read off the configuration that verl's own classes accept."""
 
-from __future__ import annotations
-
 import inspect
 import os
 from pathlib import Path

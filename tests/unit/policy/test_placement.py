@@ -1,7 +1,5 @@
 """Which rollouts share a row, in which order rows are sent, and which rank computes them."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

@@ -1,7 +1,5 @@
 """verl's worker in this process: every pass and every update against plain transformers and torch.optim."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """Responses that share a prompt see what each would see alone, in values and gradients."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

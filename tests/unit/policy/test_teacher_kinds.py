@@ -1,7 +1,5 @@
 """Every kind of teacher in verl's worker: its limiting cases bit for bit, its mixture in float64, its checkpoints."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

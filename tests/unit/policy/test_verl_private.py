@@ -1,7 +1,5 @@
 """verl's private names: pinned to one version, in one module, and there."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Rows of people's own files: what a question is, and one line for each way not to be one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The embedded engine: equal to transformers' forward, and samples that depend on their seeds only."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import json

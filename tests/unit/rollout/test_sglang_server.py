@@ -1,7 +1,5 @@
 """The evaluation server against a double of SGLang: samples, every fault, and what is left behind."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

@@ -1,7 +1,5 @@
 """Base models that the repository has: the same bytes everywhere, checked before they are used."""
 
-from __future__ import annotations
-
 import json
 import os
 

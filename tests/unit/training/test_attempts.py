@@ -1,7 +1,5 @@
 """An attempt at a run: what becomes of the trainer's status, of signals, of the logs, and of the job."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

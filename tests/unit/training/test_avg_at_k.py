@@ -1,7 +1,5 @@
 """avg@k worked by hand with a scripted engine, and the evaluate stage on a tiny random model."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from contextlib import contextmanager, nullcontext

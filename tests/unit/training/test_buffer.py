@@ -1,7 +1,5 @@
 """The success buffer: what it keeps, what it shows, and what a file keeps of it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

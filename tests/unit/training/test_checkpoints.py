@@ -1,7 +1,5 @@
 """Checkpoints: complete or absent, damaged or not, pruned."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The training clock, and the best validation within a budget."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

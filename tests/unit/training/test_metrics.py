@@ -1,7 +1,5 @@
 """What a step logs: metrics by hand, and the group that table 6 shows."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

@@ -1,7 +1,5 @@
 """A model is read in one way: the same weights, ends and text for training, evaluation and gap, whatever lies there."""
 
-from __future__ import annotations
-
 import json
 import operator
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """One folder, one origin."""
 
-from __future__ import annotations
-
 import itertools
 import shutil
 from contextlib import nullcontext

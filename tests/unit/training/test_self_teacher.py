@@ -1,7 +1,5 @@
 """Samples of student and self-teacher with a scripted engine, and `srpo gap` on a tiny random model."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The status of runs: every stage from the files a run leaves, and thousands of them in seconds."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

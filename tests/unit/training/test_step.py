@@ -1,7 +1,5 @@
 """The order of questions, and what is drawn for a step."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import types

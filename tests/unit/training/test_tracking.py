@@ -1,7 +1,5 @@
 """MLflow shows the files, whatever happened before."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

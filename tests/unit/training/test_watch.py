@@ -1,7 +1,5 @@
 """The watch for falls: every rule on logs made by hand, those that trip it and those that do not."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from itertools import pairwise

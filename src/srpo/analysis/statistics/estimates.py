@@ -1,7 +1,5 @@
 """An estimate with its interval and one-sided p-values, and the variance that they are made of."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Figures show the logged numbers."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

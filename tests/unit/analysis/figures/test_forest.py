@@ -1,7 +1,5 @@
 """The forest plot of the primary claims: its numbers, its intervals, and what is drawn."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import matplotlib as mpl

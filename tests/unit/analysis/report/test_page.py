@@ -1,7 +1,5 @@
 """The report: one page that renders whatever is there, and that model text cannot break out of."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

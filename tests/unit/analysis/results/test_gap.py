@@ -1,7 +1,5 @@
 """The numbers of `srpo gap`, worked by hand; intervals against scipy's paired t interval."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

@@ -1,7 +1,5 @@
 """Which runs have the same test questions: those of a base model's table of facts have their own file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from report_cases import results_of

@@ -1,7 +1,5 @@
 """A registered analysis: its file cannot change unseen, and it decides whatever the file of claims says later."""
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The same runs under other clocks, recounted from the raw logs by other code."""
 
-from __future__ import annotations
-
 import json
 
 import null_experiment

@@ -1,7 +1,5 @@
 """Seconds a step, and what depends on the machine."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

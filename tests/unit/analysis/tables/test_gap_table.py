@@ -1,7 +1,5 @@
 """The table "before training": gaps beside gains, worked by hand, and no table without a gap."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Table 6: a logged group, checked against the log and the paper's rule."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

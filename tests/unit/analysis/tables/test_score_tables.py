@@ -1,7 +1,5 @@
 """Scores, ablations and differences: every number recomputed from the raw logs by other code, gaps left open."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """The settings of table 3 are those of the runs, and show all that differs between methods."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The table of verdicts has what the claims' outcomes have."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import null_experiment
