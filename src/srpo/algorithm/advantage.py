@@ -1,4 +1,8 @@
-"""Group-relative advantages (section 2.1, with Dr. GRPO's unbiased normalisation), and what branches make of them."""
+"""Group-relative advantages (section 2.1, with Dr. GRPO's unbiased normalisation), and what branches make of them.
+
+A branch's function has, for each token, the rollout's group advantage, the student's log p(y_t) at the start of the
+update and the teacher's log q(y_t), which is the student's if there is no correct sibling. It returns constants.
+"""
 
 import torch
 from jaxtyping import Float, Int64
@@ -33,14 +37,6 @@ def mixed_advantages(method: Method, advantage: Tokens, student: Tokens, teacher
 
     A^SDPO = log q(y_t) - log p(y_t), SDPO's advantage of the sampled token; the paper leaves its exact form
     open (docs/paper.md).
-
-    Args:
-        advantage: the rollout's group advantage.
-        student: log p(y_t) at the start of the update.
-        teacher: log q(y_t); equal to ``student`` if there is no correct sibling.
-
-    Returns:
-        A constant of the gradient.
     """
     lam = method.mix_lambda
     return (lam * advantage + (1 - lam) * (teacher - student)).detach()
@@ -52,14 +48,6 @@ def anchored_advantages(method: Method, advantage: Tokens, student: Tokens, teac
     c is ``kl_coef``. The penalty is the k1 estimate of KL(p || q) at the token, as verl's ``use_kl_in_reward`` has
     it, without the sum over later tokens. The teacher is the EMA of the student under the same prompt. A control; not
     in the paper.
-
-    Args:
-        advantage: the rollout's group advantage.
-        student: log p(y_t) at the start of the update.
-        teacher: log q(y_t) under the student's own prompt.
-
-    Returns:
-        A constant of the gradient.
     """
     return (advantage - method.kl_coef * (student - teacher)).detach()
 
@@ -68,15 +56,7 @@ def reweighted_advantages(method: Method, advantage: Tokens, student: Tokens, te
     """RLSD (arXiv 2604.03128, equation 15): the reward decides the sign, the teacher only the size of a step.
 
     A_t = A ((1 - lam) + lam clip(w_t, 1 - e, 1 + e)) with w_t = exp(sign(A) (log q(y_t) - log p(y_t))), lam =
-    ``rlsd_lambda`` and e = ``rlsd_clip``.
-
-    Args:
-        advantage: the rollout's group advantage.
-        student: log p(y_t) at the start of the update.
-        teacher: log q(y_t); equal to ``student`` if there is no correct sibling, which leaves the advantage as it is.
-
-    Returns:
-        A constant of the gradient.
+    ``rlsd_lambda`` and e = ``rlsd_clip``. Without a correct sibling the advantage stays as it is.
     """
     weight = (advantage.sign() * (teacher - student)).exp().clamp(1 - method.rlsd_clip, 1 + method.rlsd_clip)
     # 1 + lam (w - 1), not (1 - lam) + lam w: exactly 1 where w is, so that the limits are GRPO bit for bit

@@ -33,11 +33,7 @@ class Section(Config):
 
 
 def sections_of(experiment: Experiment, gaps: bool = True) -> tuple[Section, ...]:
-    """The sections of an experiment's report.
-
-    Args:
-        gaps: whether a gap was, or will be, measured.
-    """
+    """The sections of an experiment's report; ``gaps``: whether a gap was, or will be, measured."""
     there = {None: True, "tuned": experiment.tuned is not None, "gap": gaps}
     return tuple(section for section in all_sections() if there[section.only])
 

@@ -187,13 +187,10 @@ def layer_activations(shape: TransformerShape) -> int:
 def rollout_memory(
     shape: TransformerShape, execution: Execution, device: float, teacher: bool = True
 ) -> dict[str, float]:
-    """Bytes on each GPU while servers generate.
+    """Bytes on each GPU of ``device`` bytes while servers generate.
 
     A server takes ``rollout_memory_fraction`` of the memory that is free when it starts (before Adam's first step). It
     holds its weights there, and keys and values in the rest.
-
-    Args:
-        device: bytes of a GPU.
     """
     state = trainer_state(shape, execution, teacher)
     free = device - DEVICE_RUNTIME - state["weights, float32"] - state["teacher, float32"]

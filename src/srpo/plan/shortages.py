@@ -5,11 +5,7 @@ from srpo.experiment.config import Experiment
 
 
 def shortages(experiment: Experiment, gpu: float) -> list[str]:
-    """One line for each way in which a model does not fit into a GPU, with what to change; none without SGLang.
-
-    Args:
-        gpu: bytes of a GPU.
-    """
+    """A line for each way in which a model does not fit into ``gpu`` bytes, and what to change; none without SGLang."""
     execution, training = experiment.execution, experiment.training
     if execution.rollout_engine != "sglang":
         return []

@@ -26,11 +26,7 @@ def jagged(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def jagged_of_parts(rows: Sequence[Sequence[Tensor]], dtype: torch.dtype | None = None) -> Tensor:
-    """A jagged nested tensor of rows that consist of several tensors.
-
-    Args:
-        dtype: of the result if no row has a part.
-    """
+    """A jagged nested tensor of rows that consist of several tensors; ``dtype`` is its type if no row has a part."""
     # numel: a tensor's len takes five times as long, and a step asks for thousands
     lengths = torch.tensor([0, *(sum(part.numel() for part in parts) for parts in rows)])
     parts = [*chain.from_iterable(rows)] or [torch.zeros(0, dtype=dtype)]
@@ -110,11 +106,7 @@ def rollouts_of(order: RowOrder[Bundle], output: Tensor, lengths: Mapping[int, i
 
 
 def split_row(row: Tensor, lengths: Mapping[int, int]) -> dict[int, Tensor]:
-    """A row of a pass's output as tensors by rollout.
-
-    Args:
-        lengths: by rollout of the row, the tokens of its response; each token has the same number of values.
-    """
+    """A row of a pass's output as tensors by rollout; ``lengths`` has the row's, as in :func:`rollouts_of`."""
     if not lengths:
         return {}
     width = len(row) // sum(lengths.values())

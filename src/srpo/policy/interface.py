@@ -75,11 +75,7 @@ Not logged on CPUs."""
 
 
 def update_metrics(output: TensorDict) -> dict[str, float]:
-    """Means over a step's updates; for metrics per token, ratios of sums.
-
-    Args:
-        output: what ``update_actor`` returns: for each metric a value per mini-batch.
-    """
+    """Means over a step's updates, from the output of ``update_actor``; for metrics per token, ratios of sums."""
     values = {name: torch.tensor(per_update, dtype=torch.float64) for name, per_update in _numbers(output).items()}
     metrics = {name: value.mean().item() for name, value in values.items() if name.startswith("loss/")}
     metrics["loss/total"] = sum(metrics.values())

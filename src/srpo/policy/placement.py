@@ -95,11 +95,9 @@ def bundle_rollouts(
     max_rollouts: int = 1,
     max_tokens: int | None = None,
 ) -> list[list[Bundle]]:
-    """Bundle the rollouts of each mini-batch that have the same prompt.
+    """Bundle the rollouts of each mini-batch that have the same prompt, ``max_rollouts`` at most.
 
-    Args:
-        max_rollouts: maximum number of rollouts per bundle.
-        max_tokens: maximum number of tokens of a bundle with several rollouts; the prompt counts once.
+    A bundle of several rollouts has ``max_tokens`` at most, its prompt counted once.
     """
     result = []
     for rollouts in mini_batches:

@@ -67,11 +67,7 @@ NORM_PART = 2**20
 
 
 class SelfTeacherEngine(FSDPEngineWithLMHead):
-    """The student, its optimizer and, if the method's teacher has its own weights, these.
-
-    Attributes:
-        teacher: the teacher's weights; None without any, as of a live teacher.
-    """
+    """The student, its optimizer and the ``teacher``'s weights; None if it has none of its own, as a live one."""
 
     module: Any
     teacher: Any = None
@@ -265,11 +261,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
 
 
 def old_log_prob_outputs(logits: Tensor, micro_batch: TensorDict) -> dict[str, Tensor]:
-    """The student before the update: log pi_old and, of rollouts of the teacher, the top-K ids.
-
-    Args:
-        logits: [response tokens, vocabulary].
-    """
+    """The student before the update: log pi_old and, of rollouts of the teacher, the top-K ids."""
     responses, lengths = _responses(micro_batch)
     rows = micro_batch["uses_teacher"].values()
     ids = top_k_ids(logits, _top_k(micro_batch), rows)
@@ -285,11 +277,7 @@ def old_log_prob_outputs(logits: Tensor, micro_batch: TensorDict) -> dict[str, T
 
 
 def teacher_outputs(logits: Tensor, micro_batch: TensorDict) -> dict[str, Tensor]:
-    """The teacher: the fields of ``TeacherLogProbs``, and its distributions on the student's top K or whole.
-
-    Args:
-        logits: [response tokens, vocabulary].
-    """
+    """The teacher: the fields of ``TeacherLogProbs``, and its distributions on the student's top K or whole."""
     responses, lengths = _responses(micro_batch)
     outputs = {}
     if "top_k_ids" in micro_batch:
@@ -310,11 +298,7 @@ def teacher_outputs(logits: Tensor, micro_batch: TensorDict) -> dict[str, Tensor
 
 
 def update_outputs(logits: Tensor, micro_batch: TensorDict) -> dict[str, Tensor]:
-    """The student in the update, with gradients: what :func:`srpo.policy.worker.srpo_loss` reads, not jagged.
-
-    Args:
-        logits: [response tokens, vocabulary].
-    """
+    """The student in the update, with gradients: what :func:`srpo.policy.worker.srpo_loss` reads, not jagged."""
     (responses, _), targets = _responses(micro_batch), unpack_targets(micro_batch)
     if not len(targets.divergence_weight):
         return {"log_probs": token_log_probs(logits, responses)}
@@ -326,8 +310,8 @@ def update_outputs(logits: Tensor, micro_batch: TensorDict) -> dict[str, Tensor]
 
 
 PASSES = {"old_log_prob": old_log_prob_outputs, "teacher": teacher_outputs, "update": update_outputs}
-"""By the ``pass_name`` of a batch: its outputs from logits and micro-batch, jagged by row; the worker keeps some
-(``worker.KEPT``)."""
+"""By the ``pass_name`` of a batch: its jagged outputs from logits [response tokens, vocabulary] and micro-batch;
+the worker keeps some (``worker.KEPT``)."""
 
 
 def _responses(micro_batch: TensorDict) -> tuple[Tensor, Tensor]:

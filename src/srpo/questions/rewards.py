@@ -61,11 +61,7 @@ def is_own(kind: str) -> bool:
 
 
 def find_reward(kind: str) -> Reward:
-    """The reward of a name.
-
-    Args:
-        kind: a key of :data:`REWARDS`, or ``module:function``, a function of a response and its ground truth.
-    """
+    """The reward of a key of :data:`REWARDS`, or of ``module:function`` of a response and its ground truth."""
     if kind in REWARDS:
         return REWARDS[kind]
     if is_own(kind):

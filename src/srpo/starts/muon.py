@@ -17,11 +17,7 @@ MOMENTUM = 0.95
 
 
 def orthogonalize(matrices: Tensor) -> Tensor:
-    """Bring the singular values of each matrix near 1 by Newton-Schulz iterations.
-
-    Args:
-        matrices: float32 [matrices, rows, columns], rows at most columns.
-    """
+    """Bring the singular values of float32 [matrices, rows, columns], rows at most columns, near 1 (Newton-Schulz)."""
     a, b, c = COEFFICIENTS
     matrices = matrices / matrices.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
     for _ in range(ITERATIONS):

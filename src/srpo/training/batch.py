@@ -24,13 +24,8 @@ class Schedule(Enum):
 class Batch:
     """The batch of a step, from its routing on.
 
-    Attributes:
-        questions: those that the step has asked.
-        rollouts, routes: the rollouts and their branches.
-        mini_batches: rollouts of each update, dropped ones left out.
-        schedule: which of the step's passes computes log pi_old and the top K.
-        placement: the rank of each rollout.
-        earlier: :func:`~srpo.training.success_buffer.earlier_successes`.
+    ``mini_batches`` are the rollouts of each update, dropped ones left out; ``earlier`` is of
+    :func:`~srpo.training.success_buffer.earlier_successes`.
     """
 
     questions: list[Question]

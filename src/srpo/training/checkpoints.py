@@ -55,12 +55,9 @@ def save(run_folder: Path, step: int, state: dict[str, Any] | None, write: Calla
 
 
 def check_room(run_folder: Path, size: float) -> None:
-    """Check that the disk has room for one more checkpoint, before devices are used.
+    """Check that the disk has room for one more checkpoint of ``size`` bytes, before devices are used.
 
     A run on a full disk fails at its next checkpoint. Started again, it would first train up to there again.
-
-    Args:
-        size: bytes of a complete checkpoint.
     """
     free = shutil.disk_usage(run_folder).free
     if free < size:

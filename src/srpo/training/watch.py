@@ -101,12 +101,7 @@ class Signal:
 
 @dataclass
 class Watch:
-    """The state of the rules of one run; it takes events in their order.
-
-    Attributes:
-        warmup_steps: ``training.warmup_steps``.
-        signals: all so far.
-    """
+    """The state of the rules of one run, and its signals so far; it takes events in their order."""
 
     warmup_steps: int
     signals: list[Signal] = field(default_factory=list)

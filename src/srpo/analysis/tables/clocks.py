@@ -6,11 +6,7 @@ from srpo.analysis.tables.table import Table, View, cells, intervals_note
 
 
 def table(results: Results, title: str = "The same runs under other clocks", measured: bool = False) -> Table:
-    """A row per clock, a column per pair of methods.
-
-    Args:
-        measured: the clocks that differ by machine, instead of the others.
-    """
+    """A row per clock, a column per pair of methods; ``measured`` as in :func:`clock_frame`."""
     frame, views = clock_frame(results, measured), []
     for model, spec in results.experiment.models.items():
         here, pairs = frame[frame["model"] == model], compared_pairs(results, model)

@@ -68,11 +68,7 @@ def interval(low: float | None, high: float | None, digits: int = 1, sign: bool 
 def cells(
     frame: pd.DataFrame, keys: Sequence[str], name: str, sign: bool = False, best: str | None = None
 ) -> dict[tuple, str]:
-    """The numbers ``name`` of a frame as texts with their intervals, by the values of ``keys``.
-
-    Args:
-        best: the column that says which are bold.
-    """
+    """The numbers ``name`` of a frame with their intervals, by the values of ``keys``; bold where ``best`` says so."""
     found: dict[tuple, str] = {}
     for row in records(frame):
         ends = interval(row.get(f"{name}_low"), row.get(f"{name}_high"), sign=sign)
