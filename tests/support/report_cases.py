@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import json
 import math
 from html.parser import HTMLParser
 
@@ -13,6 +12,7 @@ from srpo.analysis.numbers import with_numbers
 from srpo.analysis.report import write_report
 from srpo.analysis.verdicts import findings
 from srpo.experiment.compose import load_experiment
+from srpo.ground.files import read_events
 
 EXPERIMENT = load_experiment(tiny_experiment())
 
@@ -30,18 +30,15 @@ def cell(rows, **key):
     return row
 
 
+def raw_log(root, benchmark, method, name, seed=1):
+    """The events of a run's log ``name``."""
+    return [*read_events(root / f"runs/{MODEL}/{benchmark}/{method}/seed{seed}/{name}.jsonl")]
+
+
 def raw_maximum(root, benchmark, method, seconds, seed=1):
     """Table 1's protocol, straight from the log."""
-    path = root / f"runs/{MODEL}/{benchmark}/{method}/seed{seed}/validations.jsonl"
-    log = [json.loads(line) for line in path.read_text().splitlines()]
+    log = raw_log(root, benchmark, method, "validations", seed)
     return max((100 * entry["avg_at_k"] for entry in log if entry["clock"] <= seconds), default=math.nan)
-
-
-def logged(root, benchmark, method, metric, seed=1):
-    """A metric's values in the log, in step order."""
-    path = root / f"runs/{MODEL}/{benchmark}/{method}/seed{seed}/steps.jsonl"
-    metrics = [json.loads(line)["metrics"] for line in path.read_text().splitlines()]
-    return [found[metric] for found in metrics if metric in found]
 
 
 def results_of(root, experiment=EXPERIMENT, **options):

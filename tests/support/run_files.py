@@ -1,11 +1,10 @@
 """Writes the files of a run and of an evaluation, as docs/architecture.md describes them, from made-up numbers."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from srpo.ground.files import write_json
+from srpo.ground.files import write_events, write_json
 from srpo.ground.layout import RunId
 
 Event = dict[str, Any]
@@ -13,11 +12,8 @@ Event = dict[str, Any]
 
 def write_log(path: Path, events: Iterable[Event]) -> None:
     """One event per line; no file without events."""
-    lines = [json.dumps(event) + "\n" for event in events]
-    if not lines:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(lines))
+    if lines := [*events]:
+        write_events(path, lines)
 
 
 def validation(step: int, clock: float, scores: Sequence[float], k: int, response_length: float = 300.0) -> Event:

@@ -12,6 +12,7 @@ from synthetic import tiny_of, write_results
 from srpo.analysis.load import load_results
 from srpo.analysis.verdicts import findings
 from srpo.analysis.write import make_tables
+from srpo.ground.files import read_events, write_events
 
 
 def one_question(cell):
@@ -22,8 +23,7 @@ def test_one_test_question_gives_a_page(tmp_path):
     write_results(tmp_path, EXPERIMENT)
     for path in [p for p in tmp_path.rglob("*") if "physics" in p.parts]:
         if path.name == "validations.jsonl":
-            events = [one_question(json.loads(line)) for line in path.read_text().splitlines()]
-            path.write_text("".join(json.dumps(event) + "\n" for event in events))
+            write_events(path, [*map(one_question, read_events(path))])
         elif path.name == "evaluation.json":
             content = json.loads(path.read_text())
             content["budgets"] = {name: one_question(found) for name, found in content["budgets"].items()}
@@ -40,10 +40,10 @@ def test_a_metric_that_is_null_is_a_gap(tmp_path):
     made = write_null(tmp_path, Null(seeds=(1,)))
     for run in made.runs():
         log = tmp_path / "runs" / run.path / "steps.jsonl"
-        events = [json.loads(line) for line in log.read_text().splitlines()]
+        events = [*read_events(log)]
         for event in events[10:30]:
             event["metrics"]["response_length/mean"] = None
-        log.write_text("".join(json.dumps(event) + "\n" for event in events))
+        write_events(log, events)
     results = load_results(tmp_path)
     assert results.steps["response_length/mean"].isna().sum() == 20 * len(results.runs)
     make_tables(results)

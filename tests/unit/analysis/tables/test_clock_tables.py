@@ -1,12 +1,10 @@
 """The same runs under other clocks, recounted from the raw logs by other code."""
 
-import json
-
 import null_experiment
 import numpy as np
 import pytest
 from null_experiment import Null
-from report_cases import EXPERIMENT, MODEL
+from report_cases import EXPERIMENT, MODEL, raw_log
 
 from srpo.analysis import clocks
 from srpo.analysis.clocks import clock_frame, compared_pairs, recounted
@@ -25,11 +23,6 @@ ADDED = {
 }
 
 
-def read(root, benchmark, method, name):
-    path = root / f"runs/{MODEL}/{benchmark}/{method}/seed1/{name}.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def expected(root, clock, one, other):
     """The mean over benchmarks of the difference of end scores, with loops over the raw events."""
     differences = []
@@ -37,14 +30,14 @@ def expected(root, clock, one, other):
         clocks = {}
         for method in ("grpo", "sdpo", "srpo"):
             total, times = 0.0, {}
-            for event in read(root, benchmark, method, "steps"):
+            for event in raw_log(root, benchmark, method, "steps"):
                 total += ADDED[clock](event)
                 times[event["step"]] = total
             clocks[method] = times
         limit = min(max(times.values()) for times in clocks.values())
         ends = {}
         for method in (one, other):
-            log = [v for v in read(root, benchmark, method, "validations") if clocks[method][v["step"]] <= limit]
+            log = [v for v in raw_log(root, benchmark, method, "validations") if clocks[method][v["step"]] <= limit]
             ends[method] = 100 * np.mean([v["avg_at_k"] for v in log[-3:]])
         differences.append(ends[one] - ends[other])
     return np.mean(differences)

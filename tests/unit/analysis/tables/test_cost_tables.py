@@ -1,9 +1,7 @@
 """Seconds a step, and what depends on the machine."""
 
-import json
-
 import pytest
-from report_cases import EXPERIMENT, MODEL, cell, results_of
+from report_cases import EXPERIMENT, MODEL, cell, raw_log, results_of
 from synthetic import write_results
 
 from srpo.analysis.figures import step_seconds
@@ -66,8 +64,7 @@ def test_a_calibrated_clock_does_not_confirm_the_papers_step_times(tmp_path):
 def test_seconds_a_step_are_means_of_the_log(finished):
     seconds = []
     for benchmark in ("chemistry", "physics"):
-        path = finished / f"runs/{MODEL}/{benchmark}/srpo/seed1/steps.jsonl"
-        steps = [json.loads(line) for line in path.read_text().splitlines()]
+        steps = raw_log(finished, benchmark, "srpo", "steps")
         within = [step["step_seconds"] for step in steps if step["clock"] <= 10]
         seconds.append(sum(within) / len(within))
     row = cell(step_seconds.data(load_results(finished)).to_dict("records"), method="srpo", budget="5h")

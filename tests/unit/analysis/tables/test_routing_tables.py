@@ -1,11 +1,10 @@
 """Table 6: a logged group, checked against the log and the paper's rule."""
 
-import json
 import re
 from dataclasses import replace
 
 import pytest
-from report_cases import MODEL, read, results_of
+from report_cases import MODEL, raw_log, read, results_of
 from synthetic import tiny_of, write_results
 
 from srpo.analysis.load import load_results
@@ -14,8 +13,7 @@ from srpo.analysis.write import make_tables, write_tables
 
 def test_table_6_is_the_first_logged_group_with_both_branches(finished):
     """Checked against the log and the paper's rule: wrong with a correct other one goes to SDPO, the rest to GRPO."""
-    log = (finished / f"runs/{MODEL}/chemistry/srpo/seed1/groups.jsonl").read_text().splitlines()
-    groups = [json.loads(line) for line in log]
+    groups = raw_log(finished, "chemistry", "srpo", "groups")
     rewards = [[rollout["reward"] for rollout in group["rollouts"]] for group in groups]
     chosen = next(i for i, found in enumerate(rewards) if 0 < sum(found) < 8)
     assert chosen == 1  # the first one has no success

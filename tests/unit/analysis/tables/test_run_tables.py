@@ -1,6 +1,5 @@
 """What budgets hold, and which runs collapsed, recomputed from the raw logs."""
 
-import json
 from dataclasses import replace
 
 import null_experiment
@@ -8,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from null_experiment import Null
-from report_cases import EXPERIMENT, MODEL, cell, changed, read
+from report_cases import EXPERIMENT, MODEL, cell, changed, raw_log, read
 from scipy import stats
 from synthetic import tiny_experiment, write_results
 
@@ -19,7 +18,7 @@ from srpo.analysis.load import load_results
 from srpo.analysis.verdicts import findings
 from srpo.analysis.write import make_table
 from srpo.experiment.compose import load_experiment
-from srpo.ground.files import read_events
+from srpo.ground.files import read_events, write_events
 from srpo.ground.layout import Layout
 from srpo.training.watch import signals_of
 
@@ -30,9 +29,8 @@ def test_steps_validations_and_questions_within_a_budget(finished):
         for budget, seconds in EXPERIMENT.training.budget_seconds.items():
             counts = {"steps": [], "validations": []}
             for benchmark in ("chemistry", "physics"):
-                folder = finished / f"runs/{MODEL}/{benchmark}/{method}/seed1"
                 for name, into in counts.items():
-                    log = [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+                    log = raw_log(finished, benchmark, method, name)
                     into.append(sum(event["clock"] <= seconds for event in log))
             row = cell(rows, method=method, budget=budget)
             for name, found in counts.items():
@@ -171,9 +169,7 @@ def watched(tmp_path_factory):
     raw["training"]["warmup_steps"] = 2
     write_results(root, load_experiment(raw))
     log = root / f"runs/{MODEL}/physics/sdpo/seed1/validations.jsonl"
-    events = map(json.loads, log.read_text().splitlines())
-    changed = [event | {"format_fraction": 0.5 if event["step"] >= 15 else 1.0} for event in events]
-    log.write_text("".join(json.dumps(event) + "\n" for event in changed))
+    write_events(log, [e | {"format_fraction": 0.5 if e["step"] >= 15 else 1.0} for e in read_events(log)])
     return load_results(root)
 
 

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from report_cases import EXPERIMENT, MODEL, cell, raw_maximum, read, results_of
+from report_cases import EXPERIMENT, MODEL, cell, raw_log, raw_maximum, read, results_of
 from synthetic import paper_experiment, tiny_experiment, tiny_of
 
 from srpo.analysis.figures import step_seconds
@@ -39,8 +39,7 @@ def test_table1_is_the_maximum_of_the_validations_within_the_budget(finished, me
 def test_the_end_of_a_budget_is_the_mean_of_the_last_three_validations(finished, budget, seconds):
     ends = load_results(finished).of(MODEL, "end")
     for benchmark in ("chemistry", "physics"):
-        path = finished / f"runs/{MODEL}/{benchmark}/srpo/seed1/validations.jsonl"
-        log = [json.loads(line) for line in path.read_text().splitlines()]
+        log = raw_log(finished, benchmark, "srpo", "validations")
         last = [100 * entry["avg_at_k"] for entry in log if entry["clock"] <= seconds][-3:]
         assert ends[benchmark, "srpo", budget][1].mean() == pytest.approx(sum(last) / len(last))
 
@@ -168,9 +167,8 @@ def test_published_averages_only_over_the_same_benchmarks(tmp_path):
 
 def question_scores(root, benchmark, method, budget):
     """Cross-fitted (its own test: test_cross_fit.py), from the raw log."""
-    path = root / f"runs/{MODEL}/{benchmark}/{method}/seed1/validations.jsonl"
     seconds = EXPERIMENT.training.budget_seconds[budget]
-    log = [v for v in map(json.loads, path.read_text().splitlines()) if v["clock"] <= seconds]
+    log = [v for v in raw_log(root, benchmark, method, "validations") if v["clock"] <= seconds]
     return 100 * selected_scores(np.array([v["question_scores"] for v in log]))
 
 
@@ -227,8 +225,7 @@ def test_intervals_are_over_seeds_and_questions(tmp_path):
     row = cell(read(tmp_path / "tables/table1.csv"), method="srpo", benchmark="physics", budget="10h")
     best = []
     for seed in (1, 2, 3):
-        path = tmp_path / f"runs/{MODEL}/physics/srpo/seed{seed}/validations.jsonl"
-        log = [json.loads(line) for line in path.read_text().splitlines()]
+        log = raw_log(tmp_path, "physics", "srpo", "validations", seed)
         best.append(max((v for v in log if v["step"] > 0 and v["clock"] <= 20), key=lambda v: v["avg_at_k"]))
     expected = contrast([[Arm(100 * np.array([v["question_scores"] for v in best]))]], bounds=(0.0, 100.0))
     assert (row["in_training_unit"], row["in_training_seeds"]) == ("seed and question", "3")
