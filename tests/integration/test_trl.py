@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 import torch
@@ -284,15 +285,11 @@ def test_the_teacher_moves_by_the_methods_clock(method, kind, rate, every, tmp_p
     assert (args.teacher_model_kind, args.teacher_update_rate, args.teacher_sync_steps) == (kind, rate, every)
 
 
-def mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
 def test_trl_trainer_learns_on_the_toy(tmp_path: Path) -> None:
     module = runpy.run_path(str(ROOT / "examples" / "trl_trainer.py"))
     rewards = module["main"](tmp_path, batches=14)
     assert len(rewards) == 14
-    assert mean(rewards[-7:]) > mean(rewards[:3]) + 0.1
+    assert fmean(rewards[-7:]) > fmean(rewards[:3]) + 0.1
 
 
 def test_the_pages_program_learns_as_it_is_pasted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys) -> None:

@@ -6,6 +6,7 @@ import types
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -158,11 +159,7 @@ def largest_difference(one: dict[str, Tensor], other: dict[str, Tensor]) -> floa
 def assert_same_weights(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
     """Equal but for what AdamW, at a rate of 1e-3, makes of the last bits of gradients near zero."""
     assert largest_difference(one, other) < 1e-4
-    assert mean([(one[name] - other[name]).abs().mean().item() for name in one]) < 1e-7
-
-
-def mean(values) -> float:
-    return sum(values) / len(values)
+    assert fmean((one[name] - other[name]).abs().mean().item() for name in one) < 1e-7
 
 
 class Reference:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from test_plan import run_of
 
 from srpo.experiment import memory
 from srpo.experiment.compose import load_experiment, resolved_text
@@ -49,11 +50,6 @@ def rehearse(folder: Path, experiment: Experiment = REHEARSAL, without: str = ""
 @pytest.fixture
 def measured(tmp_path: Path) -> Measurements:
     return read_measurements([rehearse(tmp_path)], PAPER)
-
-
-def run_of(planned: plan.Plan, **what: str) -> plan.RunPlan:
-    (found,) = [run for run in planned.runs if what.items() <= run.run.model_dump().items()]
-    return found
 
 
 def test_what_is_read(measured: Measurements) -> None:

@@ -41,18 +41,6 @@ def run_of(planned: plan.Plan, **what: str) -> plan.RunPlan:
 # ---------------------------------------------------------------- time
 
 
-def on(gpu: str, method: str, model: str = "qwen3-8b", **assumed) -> tuple[float, float]:
-    """Generation and the rest of a step of the paper's experiment on a card."""
-    return gpus.card_seconds(
-        gpus.GPUS[gpu],
-        memory.shape_of(PAPER.models[model]),
-        PAPER.training,
-        PAPER.execution,
-        PAPER.methods[method],
-        gpus.Assumed(**assumed),
-    )
-
-
 def test_a_search_evaluates_nothing() -> None:
     planned = plan.make_plan(load_experiment(CONFIGS / "experiments" / "tuning.yaml"))
     assert planned.base_seconds == []
@@ -62,7 +50,8 @@ def test_a_search_evaluates_nothing() -> None:
 @pytest.mark.parametrize("gpu", ["h20", "h100"])
 def test_a_budget_of_hours_is_as_many_steps_as_the_card_makes(gpu: str) -> None:
     run = run_of(plan.make_plan(PAPER, gpu=gpu), model="qwen3-8b", benchmark="physics", method="srpo")
-    generation, rest = on(gpu, "srpo")
+    shape, settings = memory.shape_of(PAPER.models["qwen3-8b"]), (PAPER.training, PAPER.execution)
+    generation, rest = gpus.card_seconds(gpus.GPUS[gpu], shape, *settings, PAPER.methods["srpo"], gpus.Assumed())
     assert run.source == gpu
     assert run.step_seconds == pytest.approx(generation + rest)
     assert run.steps == {f"{hours}h": int(3600 * hours / (generation + rest)) for hours in (1, 5, 10)}

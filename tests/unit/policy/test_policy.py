@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from statistics import fmean
 
 import pytest
 import torch
@@ -16,7 +17,6 @@ from one_step import (
     kept,
     largest_difference,
     local,
-    mean,
     update,
     update_with,
     weights,
@@ -119,25 +119,25 @@ def test_updates_equal_transformers_and_adamw(name, questions, tied, execution, 
     assert by_branch.keys() == {*run.method.routing.branches} - {"dropped"}
     policy = sum(by_branch.get(branch, 0) for branch in ("grpo", "mix", "anchored", "rlsd"))
     distillation = by_branch.get("sdpo", 0)
-    assert policy == pytest.approx(mean([loss.policy.item() for loss in losses]), abs=1e-5)
-    assert distillation == pytest.approx(mean([loss.distillation.item() for loss in losses]), abs=1e-5)
+    assert policy == pytest.approx(fmean([loss.policy.item() for loss in losses]), abs=1e-5)
+    assert distillation == pytest.approx(fmean([loss.distillation.item() for loss in losses]), abs=1e-5)
     assert total == pytest.approx(policy + distillation)
     divergences = [value for loss in losses for value in loss.divergences]
     clipped = [value for loss in losses for value in loss.clipped]
-    assert metrics.get("loss/divergence") == (pytest.approx(mean(divergences), abs=1e-5) if divergences else None)
-    assert metrics.get("actor/clip_fraction") == (pytest.approx(mean(clipped), abs=0.01) if clipped else None)
-    assert metrics["actor/grad_norm"] == pytest.approx(mean(norms), rel=1e-4)
+    assert metrics.get("loss/divergence") == (pytest.approx(fmean(divergences), abs=1e-5) if divergences else None)
+    assert metrics.get("actor/clip_fraction") == (pytest.approx(fmean(clipped), abs=0.01) if clipped else None)
+    assert metrics["actor/grad_norm"] == pytest.approx(fmean(norms), rel=1e-4)
     log_ratios = [value for loss in losses for value in loss.log_ratios]
     corrections = [min(math.exp(value), 2) for value in log_ratios]
-    assert metrics["actor/rollout_is_weight"] == pytest.approx(mean(corrections), abs=1e-5)
-    assert metrics["actor/rollout_is_truncated_fraction"] == pytest.approx(mean([w == 2 for w in corrections]))
-    assert metrics["rollout_corr/log_prob_abs"] == pytest.approx(mean([abs(x) for x in log_ratios]), rel=1e-4)
-    assert metrics["rollout_corr/log_prob_rms"] == pytest.approx(math.sqrt(mean([x * x for x in log_ratios])), rel=1e-4)
-    k3 = mean([math.exp(value) - 1 - value for value in log_ratios])
+    assert metrics["actor/rollout_is_weight"] == pytest.approx(fmean(corrections), abs=1e-5)
+    assert metrics["actor/rollout_is_truncated_fraction"] == pytest.approx(fmean([w == 2 for w in corrections]))
+    assert metrics["rollout_corr/log_prob_abs"] == pytest.approx(fmean([abs(x) for x in log_ratios]), rel=1e-4)
+    assert metrics["rollout_corr/log_prob_rms"] == pytest.approx(math.sqrt(fmean(x * x for x in log_ratios)), rel=1e-4)
+    k3 = fmean([math.exp(value) - 1 - value for value in log_ratios])
     assert metrics["rollout_corr/k3_kl"] == pytest.approx(k3, rel=1e-4)
     masses = [value for loss in losses for value in loss.masses]
     for name, own in zip(("student", "teacher"), zip(*masses, strict=True), strict=False):
-        assert metrics[f"{name}/top_k_mass"] == pytest.approx(mean(own), abs=1e-5)
+        assert metrics[f"{name}/top_k_mass"] == pytest.approx(fmean(own), abs=1e-5)
     assert ("student/top_k_mass" in metrics) == bool(masses)
 
 

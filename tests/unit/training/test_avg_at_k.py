@@ -1,7 +1,6 @@
 """avg@k worked by hand with a scripted engine, and the evaluate stage on a tiny random model."""
 
 import json
-from collections.abc import Iterable
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -59,9 +58,6 @@ class ScriptedEngine:
     ) -> list[list[Completion]]:
         self.prompt_ids, self.params, self.seeds = prompt_ids, params, seeds
         return [[self._complete(text) for text in texts] for texts in self.script]
-
-    def update_weights(self, named_tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-        raise AssertionError("an evaluation changes no weights")
 
     def _complete(self, text: str) -> Completion:
         ids = self.tokenizer(text.removesuffix("…"))["input_ids"]
