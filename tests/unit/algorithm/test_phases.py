@@ -62,7 +62,6 @@ def test_a_step_is_timed_like_its_phase() -> None:
     [
         ({"first_phase_steps": 3}, "first_phase_steps is given alone"),
         ({"second_routing": GRPO.model_dump()}, "second_routing is given alone"),
-        ({"first_phase_steps": -1, "second_routing": GRPO.model_dump()}, "greater than or equal to 0"),
         (
             {"first_phase_steps": 3, "second_routing": load_method("advantage_mix").routing.model_dump()},
             "mix and sdpo exclude each other in one method",

@@ -39,8 +39,6 @@ def test_bounds_of_the_ratio_are_no_distances() -> None:
             {"teacher": {"kind": "frozen"}, "teacher_update_rate": 0.1},
             "teacher_update_rate = 0.1: only a teacher of kind ema",
         ),
-        ("srpo", {"teacher": {"kind": "slow"}}, "'ema', 'frozen', 'live'"),
-        ("srpo", {"teacher_update_rate": 1.1}, "less than or equal to 1"),
         ("grpo", {"teacher": {"kind": "live"}}, "teacher.kind = live: no branch of the method asks a teacher"),
         ("grpo", {"entropy_beta": 1.0}, "entropy_beta = 1.0: no branch of the method distils"),
         ("grpo", {"group_weight": "spread"}, "group_weight = spread: no branch of the method distils"),

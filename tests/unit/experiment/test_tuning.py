@@ -128,8 +128,3 @@ def test_an_experiment_takes_what_was_found_and_says_where_it_is_from(tmp_path: 
         bold = [[isinstance(text, Bold) for text in row] for row in texts]
         assert bold == [[False, False], [True, False], [False, False], [False, True]]
         assert "8 runs, 80 training steps, 20 s of the training clock, 4 minutes" in table.notes[0]
-
-
-def test_a_search_without_held_out_questions_is_refused() -> None:
-    with refused("variants.held_out_questions = 0"):
-        load_experiment(REQUEST | {"variants": {"held_out_questions": 0, "grid": GRID}})

@@ -112,7 +112,6 @@ def test_the_report_has_date_checksum_and_departures(results, written):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"score": "resampled"}, "score = 'resampled': Input should be 'cross_fitted'"),
         ({"claims": {"x": {"terms": [[1, "srpo", "early"]], "above": 0}}}, "term srpo early: kind score allows"),
         ({"claims": {"x": {"terms": [[1, "srpo", "last"]]}}}, "claims.x = .*: give above, below or within"),
     ],
