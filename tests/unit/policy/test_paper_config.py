@@ -291,7 +291,6 @@ def _with_overrides(**overrides: object):
     return spec.model_copy(update={"execution": execution})
 
 
-SGLANG = "actor_rollout_ref.rollout.engine_kwargs.sglang"
 CHOSEN = {
     "actor_rollout_ref.actor.fsdp_config.reshard_after_forward": False,
     "actor_rollout_ref.rollout.max_num_seqs": 48,

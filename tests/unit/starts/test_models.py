@@ -398,8 +398,8 @@ def test_a_file_with_other_bytes_is_refused(tmp_path):
     assert resolve.resolve_gguf(gguf(package=None, path=file, sha256=digest)) == file
 
 
-def written_gguf(folder: Path) -> tuple[Path, LlamaForCausalLM]:
-    """A random Llama of 2 layers in a GGUF file, float32, with a tokenizer of bytes, and the model itself."""
+def written_gguf(folder: Path) -> tuple[GgufModel, LlamaForCausalLM]:
+    """A random Llama of 2 layers in a GGUF file, float32, with a tokenizer of bytes, and the network itself."""
     writer_of = pytest.importorskip("gguf", reason="optional: pip install --no-deps -r envs/real-model.txt")
     torch.manual_seed(0)
     tokens = [PAD, "<|im_start|>", END, *sorted(pre_tokenizers.ByteLevel.alphabet()), "ab", "cd"]
@@ -448,25 +448,23 @@ def written_gguf(folder: Path) -> tuple[Path, LlamaForCausalLM]:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path, network
+    shape = TransformerShape.model_validate(config, from_attributes=True)
+    return gguf(package=None, path=path, sha256=hashlib.sha256(path.read_bytes()).hexdigest(), shape=shape), network
 
 
 def test_a_gguf_file_becomes_a_checkpoint_with_its_weights_and_tokenizer(tmp_path):
-    file, network = written_gguf(tmp_path)
-    shape = TransformerShape.model_validate(network.config, from_attributes=True)
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    model = gguf(package=None, path=file, sha256=digest, shape=shape)
+    model, network = written_gguf(tmp_path)
     build_model(model, tmp_path / "cold", {})
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "cold")
     for name, weight in network.state_dict().items():
         torch.testing.assert_close(loaded.state_dict()[name], weight, rtol=0, atol=0)
-    assert base(tmp_path / "cold")["parameters"] == parameters(shape)
+    assert base(tmp_path / "cold")["parameters"] == parameters(model.shape)
     tokenizer = open_tokenizer(tmp_path / "cold")
     assert tokenizer.decode(tokenizer("Å b\n")["input_ids"]) == "Å b\n"
     assert tokenizer.eos_token == END
     assert student_prompts(tokenizer, [MESSAGES], 128)[0][-1] == tokenizer("\n")["input_ids"][-1]
     with pytest.raises(SrpoError, match=r"shape\.hidden_size = 576: config\.json has 32"):
-        build_model(gguf(package=None, path=file, sha256=digest), tmp_path / "wrong", {})
+        build_model(model.model_copy(update={"shape": SMOLLM.shape}), tmp_path / "wrong", {})
     assert not (tmp_path / "wrong").exists()
 
 
@@ -480,7 +478,7 @@ class NotSerializable(HfQuantizer):
 
 
 def test_a_gguf_files_model_is_saved_where_transformers_takes_it_for_quantized(tmp_path, monkeypatch):
-    file, network = written_gguf(tmp_path)
+    model, network = written_gguf(tmp_path)
     read = AutoModelForCausalLM.from_pretrained
 
     def as_transformers_5_24_reads(*given, **named):
@@ -490,9 +488,7 @@ def test_a_gguf_files_model_is_saved_where_transformers_takes_it_for_quantized(t
         return found
 
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", as_transformers_5_24_reads)
-    shape = TransformerShape.model_validate(network.config, from_attributes=True)
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    build_model(gguf(package=None, path=file, sha256=digest, shape=shape), tmp_path / "cold", {})
+    build_model(model, tmp_path / "cold", {})
     monkeypatch.undo()
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "cold")
     assert all(torch.equal(weight, network.state_dict()[name]) for name, weight in loaded.state_dict().items())
@@ -500,13 +496,10 @@ def test_a_gguf_files_model_is_saved_where_transformers_takes_it_for_quantized(t
 
 
 def test_a_pretrained_model_learns_the_format_where_it_is_asked_to(tmp_path, split):
-    file, network = written_gguf(tmp_path)
-    shape = TransformerShape.model_validate(network.config, from_attributes=True)
+    model, network = written_gguf(tmp_path)
     start = WarmStart(corpus="splits", steps=30, batch_size=2, learning_rate=3e-3)
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    model = gguf(package=None, path=file, sha256=digest, shape=shape, warm_start=start)
     for name in ("one", "two"):
-        build_model(model, tmp_path / name, {"chemistry": split})
+        build_model(model.model_copy(update={"warm_start": start}), tmp_path / name, {"chemistry": split})
     assert base(tmp_path / "one")["sha256"] == base(tmp_path / "two")["sha256"]
     report = base(tmp_path / "one")["warm_start"]
     assert report["steps"] == 30

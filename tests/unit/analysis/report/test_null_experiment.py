@@ -129,12 +129,16 @@ def test_a_run_that_never_reached_its_second_phase_is_a_remark(same):
     assert said == sum(same.runs["method"] == "srpo")
 
 
+def claim(terms, rule, **given):
+    quantity = {"kind": "score", "terms": terms}
+    fields = {"id": "x", "statement": "X", "section": "1", "unit": "points", "paper": "drawn"}
+    return Claim.model_validate(fields | {"quantity": quantity, "rule": rule} | given)
+
+
 def test_a_claim_waits_for_what_must_be_given(same, one_seed):
-    quantity = {"kind": "score", "terms": [[1, "sdpo", "last"], [-1, "base", "base"]]}
-    claim = {"id": "x", "statement": "X", "section": "1", "quantity": quantity, "unit": "points", "paper": "drawn"}
-    claim |= {"rule": {"above": 0}}
-    impossible = {"statement": "SDPO gains 90 points", "terms": quantity["terms"], "rule": {"above": 90}}
-    without, given = (Claim.model_validate(claim | more) for more in ({}, {"given": impossible}))
+    terms = [[1, "sdpo", "last"], [-1, "base", "base"]]
+    impossible = {"statement": "SDPO gains 90 points", "terms": terms, "rule": {"above": 90}}
+    without, given = claim(terms, {"above": 0}), claim(terms, {"above": 0}, given=impossible)
     assert verdicts(same, (without,)) == {"x": "holds"}
     (finding,) = findings(same, (given,))
     assert (finding.verdict, finding.outcomes[0].reason) == ("undecided", "not shown that SDPO gains 90 points")
@@ -142,13 +146,8 @@ def test_a_claim_waits_for_what_must_be_given(same, one_seed):
 
 
 def test_equivalence_is_shown_by_a_narrow_interval_only(same):
-    def claim(margin):
-        terms = [[1, "srpo", "last"], [-1, "grpo", "last"]]
-        quantity = {"kind": "score", "terms": terms}
-        fields = {"id": "x", "statement": "X", "section": "1", "quantity": quantity, "unit": "points"}
-        return Claim.model_validate(fields | {"rule": {"within": margin}, "paper": "drawn"})
-
-    (wide,), (narrow,) = findings(same, (claim(20.0),)), findings(same, (claim(0.05),))
+    terms = [[1, "srpo", "last"], [-1, "grpo", "last"]]
+    (wide,), (narrow,) = (findings(same, (claim(terms, {"within": margin}),)) for margin in (20.0, 0.05))
     assert wide.verdict == "holds"
     assert narrow.verdict == "undecided"
 
