@@ -1,8 +1,5 @@
 """Which rollouts share a row, in which order rows are sent, and which rank computes them."""
 
-import itertools
-import math
-
 import pytest
 import torch
 from hypothesis import given
@@ -31,35 +28,6 @@ def test_bundles_hold_rollouts_of_one_prompt_and_mini_batch(most, max_tokens, ex
     prompt, other = torch.tensor([1, 2, 3]), torch.tensor([1, 2])
     prompts = [prompt, other, prompt.clone(), prompt, prompt]
     assert bundle_rollouts([[0, 1, 2, 3], [4]], prompts, [3] * 5, most, max_tokens) == expected
-
-
-# ---------------------------------------------------------------- the order of rows on one rank
-
-
-@st.composite
-def split_rows(draw) -> list[list[int]]:
-    sizes = draw(st.lists(st.integers(1, 40), min_size=1, max_size=5))
-    rows = draw(st.permutations(range(sum(sizes))))
-    starts = list(itertools.accumulate(sizes, initial=0))
-    return [list(rows[a:b]) for a, b in itertools.pairwise(starts)]
-
-
-@given(split_rows(), st.integers(1, 64), st.randoms(use_true_random=False))
-def test_layouts_hold_every_row_once_in_equal_parts(batches, micro_batch_size, random):
-    lengths = [random.randrange(1, 50) for _ in range(sum(map(len, batches)))]
-    order = order_rows([[batch] for batch in batches], lengths, micro_batch_size)
-    size, micro = order.mini_batch_size, order.micro_batch_size
-    assert len(order.rows) == size * len(batches)
-    assert size % micro == 0
-    assert micro <= micro_batch_size
-    for k, batch in enumerate(batches):
-        part = [row for row in order.rows[k * size : (k + 1) * size] if row is not None]
-        assert sorted(part) == sorted(batch)
-        assert [lengths[row] for row in part] == sorted(lengths[row] for row in batch)
-    # fillers: not one micro-batch more than needed, and fewer in the largest mini-batch than micro-batches
-    largest = max(map(len, batches))
-    assert size // micro == math.ceil(largest / micro_batch_size)
-    assert size - largest < size // micro
 
 
 # ---------------------------------------------------------------- rows over ranks
