@@ -151,26 +151,30 @@ def test_a_matrix_of_a_thousand_runs_plans(tmp_path: Path) -> None:
     assert planned_jobs(tmp_path, "--configfile", source)["train"] > 1000
 
 
+def write_questions(file: Path, count: int) -> None:
+    lines = (json.dumps({"prompt": f"{file.name}: {i}+{i}?", "answer": str(2 * i)}) for i in range(count))
+    file.write_text("\n".join(lines))
+
+
+def with_own_files(folder: Path, reward: str) -> tuple[str, Path]:
+    """The option with an experiment on one's own files of questions."""
+    files = {"train_file": "train.jsonl", "test_file": "test.jsonl"}
+    for file, count in zip(files.values(), (40, 6), strict=True):
+        write_questions(folder / file, count)
+    (folder / "sums.yaml").write_text(yaml.safe_dump({"kind": "files", "title": "Sums", "reward": reward, **files}))
+    block = {"models": ["miniature-tiny"], "benchmarks": ["sums.yaml"], "methods": ["grpo"]}
+    return "--configfile", write_experiment(folder, matrix=[block])
+
+
 def test_questions_of_ones_own_files(tmp_path: Path) -> None:
     """The files are planned and read; another content, and only that, makes the splits again."""
-
-    def write(name: str, count: int) -> None:
-        lines = (json.dumps({"prompt": f"{name}: {i}+{i}?", "answer": str(2 * i)}) for i in range(count))
-        (tmp_path / name).write_text("\n".join(lines))
-
-    write("train.jsonl", 40)
-    write("test.jsonl", 6)
-    files = {"train_file": "train.jsonl", "test_file": "test.jsonl"}
-    content = {"kind": "files", "title": "Sums", "reward": "answer_match", **files}
-    (tmp_path / "sums.yaml").write_text(yaml.safe_dump(content))
-    block = {"models": ["miniature-tiny"], "benchmarks": ["sums.yaml"], "methods": ["grpo"]}
-    arguments = ("--configfile", write_experiment(tmp_path, matrix=[block]))
+    arguments = with_own_files(tmp_path, "answer_match")
     splits = [f"results/tiny/data/sums/{split}.parquet" for split in ("train", "test")]
     made = snakemake(tmp_path, *splits, *arguments, "--cores", 1)
     assert made.returncode == 0, made.stderr
     assert [len(read_split(tmp_path / split)) for split in splits] == [40, 6]
     assert planned_jobs(tmp_path, *splits, *arguments) == {}
-    write("test.jsonl", 7)
+    write_questions(tmp_path / "test.jsonl", 7)
     assert planned_jobs(tmp_path, *splits, *arguments)["split"] == 2
 
 
@@ -179,15 +183,7 @@ def test_an_edited_reward_of_ones_own_trains_again(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
     reward = tmp_path / "mine.py"
     reward.write_text("def same(response, truth):\n    return response == truth\n")
-    for split in ("train", "test"):
-        lines = (json.dumps({"prompt": f"{split} {i}+{i}?", "answer": str(2 * i)}) for i in range(40))
-        (tmp_path / f"{split}.jsonl").write_text("\n".join(lines))
-    files = {"train_file": "train.jsonl", "test_file": "test.jsonl"}
-    (tmp_path / "sums.yaml").write_text(
-        yaml.safe_dump({"kind": "files", "title": "Sums", "reward": "mine:same", **files})
-    )
-    block = {"models": ["miniature-tiny"], "benchmarks": ["sums.yaml"], "methods": ["grpo"]}
-    arguments = ("--configfile", write_experiment(tmp_path, matrix=[block]))
+    arguments = with_own_files(tmp_path, "mine:same")
     stub = program(tmp_path)
     assert snakemake(tmp_path, *arguments, "--cores", 1, path=stub).returncode == 0
     assert planned_jobs(tmp_path, *arguments) == {}

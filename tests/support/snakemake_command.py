@@ -67,10 +67,8 @@ def start(
     )
 
 
-def snakemake(
-    folder: Path, *arguments: object, path: Path | None = None, stderr: int = subprocess.PIPE
-) -> subprocess.CompletedProcess[str]:
+def snakemake(folder: Path, *arguments: object, path: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
-    process = start(folder, *arguments, path=path, stderr=stderr)
+    process = start(folder, *arguments, path=path)
     said, errors = process.communicate()
     return subprocess.CompletedProcess(process.args, process.returncode, said, errors)
