@@ -2,6 +2,7 @@
 
 import functools
 import os
+from hashlib import sha256
 from pathlib import Path
 
 import srpo
@@ -26,10 +27,6 @@ EXPERIMENT = load_experiment(given or experiment_file(DEFAULT), where=" and ".jo
 check_experiment(EXPERIMENT)
 
 RESULTS = f"{config.get('results', 'results')}/{EXPERIMENT.name}"
-# One of other settings is made again. Snakemake would not know: of copied results it has no records.
-if (there := Path(RESULTS, "experiment.yaml")).exists() and there.read_text() != resolved_text(EXPERIMENT):
-    there.unlink()
-
 RUNS = EXPERIMENT.runs()
 BASE_MODELS = EXPERIMENT.every_base_model()
 DATA_SETS = EXPERIMENT.data_sets()
@@ -69,12 +66,6 @@ def splits(data_set):
     """The splits of a data set: only the test split if nothing is trained on it."""
     names = ["train", "test"] if DATA_SETS[data_set].name in {run.benchmark for run in RUNS} else ["test"]
     return [f"<exp>/data/{data_set}/{name}.parquet" for name in names]
-
-
-def own_files(data_set):
-    """The files of questions that a benchmark names."""
-    benchmark = DATA_SETS[data_set]
-    return [benchmark.train_file, benchmark.test_file] if benchmark.kind == "files" else []
 
 
 def model_files(base):

@@ -4,7 +4,9 @@
 # The resolved experiment, for the report and commands by hand. A run that read it would be trained again for a new title.
 rule experiment:
     output:
-        "<exp>/experiment.yaml",
+        yaml="<exp>/experiment.yaml",
+        # other settings are another file: of copied results Snakemake has no records of parameters
+        settings=f"<exp>/.settings/{sha256(resolved_text(EXPERIMENT).encode()).hexdigest()}",
     log:
         "<exp>/logs/experiment.log",
     localrule: True
@@ -13,12 +15,13 @@ rule experiment:
     message:
         "Write the resolved experiment"
     shell:
-        "printf '%s' {params.text:q} > {output} 2> {log}"
+        "(rm -f {RESULTS:q}/.settings/* && printf '%s' {params.text:q} | tee {output.settings} > {output.yaml}) 2> {log}"
 
 
 rule write_report:
     input:
-        experiment="<exp>/experiment.yaml",
+        experiment=rules.experiment.output.yaml,
+        settings=rules.experiment.output.settings,
         evaluations=evaluations("evaluation.json"),
         gaps=GAPS,
         statistics=[f"<exp>/data/{name}/statistics.json" for name in DATA_SETS],
