@@ -2,7 +2,6 @@
 #
 #   snakemake --cores all                                                     the default experiment
 #   snakemake --cores all --configfile configs/experiments/smoke.yaml         another one
-#   snakemake --cores all --config results=DIR                                with results in DIR/NAME
 
 from snakemake.utils import min_version
 
@@ -35,7 +34,7 @@ resource_scopes:
 rule all:
     default_target: True
     input:
-        "<exp>/experiment.yaml",
+        rules.experiment.output,
         [[*splits(name), f"<exp>/data/{name}/statistics.json"] for name in DATA_SETS],
         [model_files(base) for base in BASE_MODELS],
         [[f"<exp>/runs/{run.path}/summary.json", f"<exp>/runs/{run.path}/weights"] for run in RUNS],

@@ -35,7 +35,6 @@ GAPS = [f"<exp>/base/{base}/{benchmark}/gap.json" for base, benchmark in EXPERIM
 TABLES = [f"tables/{name}" for name in tables_of(EXPERIMENT, bool(GAPS))] + [f"cost/{name}" for name in COST_TABLES]
 FIGURES = [f"figures/{name}" for name in figures_of(EXPERIMENT)]
 
-# `conda:` of the rules that train or sample; all others need no torch.
 TRAINING = f"../envs/{EXPERIMENT.scale}.yaml"
 ON_GPUS = EXPERIMENT.execution.rollout_engine == "sglang"
 RANKS = EXPERIMENT.execution.ranks

@@ -21,7 +21,6 @@ rule experiment:
 rule write_report:
     input:
         experiment=rules.experiment.output.yaml,
-        settings=rules.experiment.output.settings,
         evaluations=evaluations("evaluation.json"),
         gaps=GAPS,
         statistics=[f"<exp>/data/{name}/statistics.json" for name in DATA_SETS],

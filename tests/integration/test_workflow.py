@@ -1,6 +1,7 @@
 """The workflow: what would run, that a change reruns what depends on the change, and that nothing stays missing."""
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -265,6 +266,14 @@ NEW = {"experiment": 1, **REPORT}
 def test_change_reruns_what_depends_on_it(changes: dict, expected: dict[str, int], finished: Path) -> None:
     source = write_experiment(finished, **{"matrix": matrix(["grpo", "srpo"], [1]), **changes})
     assert planned_jobs(finished, "--configfile", source) == expected
+
+
+def test_copied_results_have_the_experiment_of_now(finished: Path, tmp_path: Path) -> None:
+    """Snakemake's records of parameters do not come along, and the copy is newer than the file of configuration."""
+    shutil.copytree(finished / "results", tmp_path / "results")
+    source = write_experiment(tmp_path, title="Another", matrix=matrix(["grpo", "srpo"], [1]))
+    os.utime(source, (0, 0))
+    assert planned_jobs(tmp_path, "--configfile", source) == NEW
 
 
 RUN = "runs/miniature-tiny/physics/grpo/seed1"

@@ -6,7 +6,6 @@ accuracy minus the student's before training. Over our toys' doses it rises with
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,11 +16,6 @@ from srpo.analysis.statistics.estimates import PERCENT, Estimate
 if TYPE_CHECKING:  # tables need no torch
     from srpo.training.self_teacher import GapSamples
 
-COPIES = (
-    "A teacher that copies the answer of a foreign solution has a large gap whatever there is to learn. Our toys' "
-    "teachers copy, and at one dose their gaps did not tell what SDPO gained (docs/results.md)."
-)
-
 TITLES = {
     "student": "student, all questions",
     "mixed_groups": "groups with right and wrong rollouts",
@@ -29,15 +23,8 @@ TITLES = {
     "distilled": "rollouts that SRPO distils",
     "student_same": "student, questions with a sibling",
     "teacher_sibling": "teacher, sibling shown",
-    "teacher_masked": "teacher, its answer masked",
-    "teacher_foreign": "teacher, foreign solution shown",
     "gap": "gap: teacher - student",
-    "gap_masked": "gap, answer masked",
-    "gap_foreign": "gap, foreign solution",
-    "answer_copied_sibling": "answer of the sibling copied",
     "response_copied_sibling": "sibling copied word for word",
-    "answer_copied_foreign": "answer of the foreign one copied",
-    "response_copied_foreign": "foreign one copied word for word",
 }
 
 
@@ -58,15 +45,13 @@ def gap_estimates(samples: GapSamples) -> dict[str, Estimate]:
         found["wrong_with_sibling"] = _share(ratio + (distilled - ratio * (1 - right)) / wrong)
     if not samples.shown:
         return found
-    student = samples.student.mean(axis=1)
-    found["student_same"] = _share(student)
-    for arm, rewards in samples.teacher.items():
-        teacher = rewards.mean(axis=1)
-        found[f"teacher_{arm}"] = _share(teacher)
-        found["gap" if arm == "sibling" else f"gap_{arm}"] = contrast([[_arm(teacher), _arm(-student)]])
-        if arm != "masked":
-            found[f"answer_copied_{arm}"] = _share(samples.answer_copied[arm].mean(axis=1))
-            found[f"response_copied_{arm}"] = _share(samples.response_copied[arm].mean(axis=1))
+    student, teacher = samples.student.mean(axis=1), samples.teacher.mean(axis=1)
+    found |= {
+        "student_same": _share(student),
+        "teacher_sibling": _share(teacher),
+        "gap": contrast([[_arm(teacher), _arm(-student)]]),
+        "response_copied_sibling": _share(samples.copied.mean(axis=1)),
+    }
     return {key: found[key] for key in TITLES if key in found}
 
 
@@ -99,15 +84,12 @@ def sign(low: float | None, high: float | None) -> str:
 
 
 def verdict(found: dict[str, Estimate]) -> str:
-    """What the gaps say: each is judged by its interval against 0; and how many groups can be learnt from."""
+    """What the gap says, by its interval against 0; and how many groups can be learnt from."""
     if "gap" not in found:
         return SENTENCES["no sibling"]
     start = SENTENCES[sign(found["gap"].low, found["gap"].high)]
-    mixed = found["mixed_groups"].value
-    start += f" Right and wrong rollouts are together in {mixed:.0f} % of groups: GRPO and SRPO learn from these alone."
-    masked = found["gap_masked"]
-    told = "better" if masked.low > 0 else "worse" if masked.high < 0 else "neither surely better nor surely worse"
-    return f"{start} With the sibling's answer masked the model's answers are {told}."
+    mixed = f"{found['mixed_groups'].value:.0f} % of groups"
+    return f"{start} Right and wrong rollouts are together in {mixed}: GRPO and SRPO learn from these alone."
 
 
 def gap_text(found: dict[str, Estimate], title: str) -> str:
@@ -118,8 +100,7 @@ def gap_text(found: dict[str, Estimate], title: str) -> str:
         if estimate.has_interval:
             ends = f"[{estimate.low:{sign}.1f}, {estimate.high:{sign}.1f}]"
         lines.append(f"{TITLES[key]:38}{estimate.value:{sign or '-'}8.1f}   {ends}")
-    read = [f"\n{textwrap.fill(COPIES, 100)}"] if "answer_copied_foreign" in found else []
-    return "\n".join([*lines, *read])
+    return "\n".join(lines)
 
 
 def as_json(samples: GapSamples, found: dict[str, Estimate]) -> dict[str, Any]:
@@ -138,6 +119,6 @@ def as_json(samples: GapSamples, found: dict[str, Estimate]) -> dict[str, Any]:
         "question_scores": {
             "student": samples.rollouts.mean(axis=1).tolist(),
             "student_same": samples.student.mean(axis=1).tolist(),
-        }
-        | {f"teacher_{arm}": rewards.mean(axis=1).tolist() for arm, rewards in samples.teacher.items()},
+            "teacher_sibling": samples.teacher.mean(axis=1).tolist(),
+        },
     }

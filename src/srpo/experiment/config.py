@@ -203,6 +203,13 @@ Model = Annotated[MiniatureModel | HubModel | LocalModel | GgufModel, Field(disc
 RewardName = str
 """A key of :data:`srpo.questions.rewards.REWARDS`, or ``module:function``."""
 
+NOT_OF_TESTS: Any = dict.fromkeys(("name", "title", "reward", "train_questions", "test_questions"), True) | {
+    "source": {"train": True, "test": {"first"}},
+    "contents": {"train": True},
+    **dict.fromkeys(("train_file", "test_file"), True),
+}
+"""Keys of a benchmark that do not change what its test questions are, but for their number."""
+
 
 class SourceFile(Config):
     """One file of a data source, identified byte for byte; ``first`` limits how many of its rows are used."""
@@ -239,11 +246,6 @@ class _Benchmark(_Named):
         """The name of the folder of its splits."""
         return self.name
 
-    @property
-    def tests(self) -> str:
-        """What determines the test questions, but for their number."""
-        return self.model_dump_json(exclude={"name", "title"})
-
     def for_model(self, base_model: _Model) -> Self:
         """The benchmark as a base model meets it: a toy's questions are about the facts that the model knows."""
         return self
@@ -265,11 +267,6 @@ class _DrawnBenchmark(_Benchmark):
     train_questions: Count
     test_questions: Count
     seed: int = 0
-
-    @property
-    def tests(self) -> str:
-        counts = set() if self.held_out_questions else {"train_questions", "test_questions"}
-        return self.model_dump_json(exclude={"name", "title", *counts})
 
     def published(self, split: Literal["train", "test"]) -> int:
         return self.train_questions if split == "train" else self.test_questions
@@ -301,10 +298,6 @@ class SourcedBenchmark(_Benchmark):
     kind: Literal["sourced"]
     source: Source
 
-    @property
-    def tests(self) -> str:
-        return super().tests if self.held_out_questions else self.source.test.git_blob
-
     def published(self, split: Literal["train", "test"]) -> int:
         file = self.source.train if split == "train" else self.source.test
         return file.first or file.rows
@@ -334,10 +327,6 @@ class FilesBenchmark(_Benchmark, Files):
 
     kind: Literal["files"]
     contents: dict[Literal["train", "test"], FileContent]
-
-    @property
-    def tests(self) -> str:
-        return super().tests if self.held_out_questions else self.contents["test"].sha256
 
     def file(self, split: Literal["train", "test"]) -> Path:
         return self.train_file if split == "train" else self.test_file
@@ -753,7 +742,8 @@ class Experiment(Config):
         """The names of benchmarks that have one test split, or parts of one, under several names."""
         alike: dict[str, list[str]] = {}
         for name, each in self.benchmarks.items():
-            alike.setdefault(each.tests, []).append(name)
+            apart = {"name", "title"} if each.held_out_questions else NOT_OF_TESTS
+            alike.setdefault(each.model_dump_json(exclude=apart), []).append(name)
         return [names for names in alike.values() if len(names) > 1]
 
     @property

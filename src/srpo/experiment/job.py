@@ -110,20 +110,20 @@ def job_of(experiment: Experiment, names: Mapping[str, str]) -> Job:
         training=experiment.training,
         execution=experiment.execution,
         evaluation=experiment.evaluation,
-        code=_code(found.get("benchmark"), found.get("method")),
+        code=_code(getattr(found.get("benchmark"), "reward", None), getattr(found.get("method"), "module", None)),
     )
 
 
-def _code(benchmark: Benchmark | None, method: Method | None) -> dict[str, str]:
-    """The hash of each file of own code that a benchmark and a method name, or that such a file imports."""
-    return {name: sha256(path.read_bytes()).hexdigest() for name, path in _own_files(benchmark, method).items()}
+def _code(*own: str | None) -> dict[str, str]:
+    """The hash of each file of own code that a reward and a method's module name, or that such a file imports."""
+    return {name: sha256(path.read_bytes()).hexdigest() for name, path in _own_files(*own).items()}
 
 
-def own_packages(benchmark: Benchmark, method: Method) -> dict[str, str]:
+def own_packages(*own: str | None) -> dict[str, str]:
     """The versions of the installed packages that this code imports: a reward's parser, for example."""
     imported = {
         name.partition(".")[0]
-        for path in _own_files(benchmark, method).values()
+        for path in _own_files(*own).values()
         for node in ast.walk(ast.parse(path.read_bytes()))
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
@@ -143,17 +143,16 @@ def read_job(sections: Iterable[str], names: Mapping[str, str]) -> Job:
     """The job whose sections a command was given.
 
     Raises:
-        SrpoError: if the sections are of another version of srpo, or of one's own code before an edit.
+        SrpoError: if the sections are of another version of srpo, or of other files of one's own code.
     """
     merged = {key: value for text in sections for key, value in json.loads(text).items()}
-    if merged.get("version") != srpo.__version__:
-        raise SrpoError(f"the workflow is of srpo {merged.get('version')}, this command of {srpo.__version__}")
+    own = merged.get("benchmark", {}).get("reward"), merged.get("method", {}).get("module")
+    now = {"version": srpo.__version__} | (_code(*own) if "code" in merged else {})
+    if found := changed({"version": merged.get("version"), **merged.get("code", {})}, now):
+        raise SrpoError(f"code was edited after the workflow began: {listed(found)}; start Snakemake again")
     if "method" in names:
         merged["id"] = names
-    job = validated(Job, merged, "settings")
-    if "code" in merged and (found := changed(job.code, _code(job.benchmark, job.method))):
-        raise SrpoError(f"own code was edited after the workflow began: {listed(found)}; start Snakemake again")
-    return job
+    return validated(Job, merged, "settings")
 
 
 def filled_in(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,9 +167,8 @@ def filled_in(spec: Mapping[str, Any]) -> dict[str, Any]:
         return dict(spec)
 
 
-def _own_files(benchmark: Benchmark | None, method: Method | None) -> dict[str, Path]:
+def _own_files(*own: str | None) -> dict[str, Path]:
     """The modules that these name and what is imported beside them; of an installed one, within its package."""
-    own = [benchmark and benchmark.reward, method and method.module]
     files: dict[str, Path] = {}
     for module in sorted(name.partition(":")[0] for name in own if name and name not in REWARDS):
         if (spec := find_spec(module)) and spec.origin:

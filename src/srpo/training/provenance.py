@@ -59,7 +59,7 @@ def origin_of(spec: RunSpec, layout: Layout, code: dict[str, str] | None = None)
     """A run's specification and where the run comes from: also its splits, base model and hashes of one's own code."""
     starts = _starts(layout, spec.benchmark.data_set, checked_hash(layout.model(spec.model.name)), code or {})
     found = origin()
-    found["packages"] |= own_packages(spec.benchmark, spec.method) if code else {}
+    found["packages"] |= own_packages(spec.benchmark.reward, spec.method.module) if code else {}
     return {"spec": spec.model_dump(mode="json"), "provenance": found | starts}
 
 

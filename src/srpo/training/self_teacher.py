@@ -2,7 +2,6 @@
 
 import logging
 import random
-import re
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,25 +24,21 @@ from srpo.training.lengths import check_lengths, check_teacher
 
 @dataclass(frozen=True)
 class GapSamples:
-    """Rewards and copies, 0 or 1, of as many samples per question as a group has rollouts.
+    """Rewards, 0 or 1, of as many samples per question as a group has rollouts.
 
     Attributes:
         rollouts: [questions, samples] rewards of the student.
         shown: indices of the questions with a correct rollout, the first of which the teacher sees as its sibling.
         student: [shown, samples] rewards of further samples of the student, because ``rollouts`` chose the questions.
-        teacher: [shown, samples] rewards of the teacher that sees the ``sibling``, the sibling with its answer
-            ``masked``, or the sibling of a ``foreign`` question; empty without a question to show, or with one, so
-            that none is foreign.
-        answer_copied: [shown, samples] whether a response has the answer of the response in its prompt.
-        response_copied: [shown, samples] whether it is that response, word for word.
+        teacher: [shown, samples] rewards of the teacher that sees the sibling.
+        copied: [shown, samples] whether the teacher's response is the sibling, word for word.
     """
 
     rollouts: np.ndarray
     shown: list[int]
     student: np.ndarray
-    teacher: dict[str, np.ndarray]
-    answer_copied: dict[str, np.ndarray]
-    response_copied: dict[str, np.ndarray]
+    teacher: np.ndarray
+    copied: np.ndarray
 
 
 def sample_teacher(job: Job, benchmark: str, layout: Layout, questions: int) -> GapSamples:
@@ -98,59 +93,14 @@ def gap_samples(engine: RolloutEngine, tokenizer: Any, questions: list[Question]
     rollouts = rewards(questions, texts)
     shown = np.flatnonzero(rollouts.any(axis=1)).tolist()
     if not shown:
-        return GapSamples(rollouts, [], np.zeros((0, count)), {}, {}, {})
+        return GapSamples(rollouts, [], *[np.zeros((0, count))] * 3)
     asked = [questions[i] for i in shown]
     siblings = [strip_thinking(texts[i][int(rollouts[i].argmax())]) for i in shown]
-    arms = {"sibling": siblings, "masked": [with_masked_answer(text) for text in siblings]}
-    if len({question.ground_truth for question in asked}) > 1:
-        arms["foreign"] = [siblings[foreign_question(asked, i)] for i in range(len(asked))]
     student = rewards(asked, sample("student", asked, [prompts[i] for i in shown]))
-    teacher, answers, responses = {}, {}, {}
-    for arm, solutions in arms.items():
-        enriched = [
-            teacher_prompt_ids(tokenizer, question.messages, solution, training.max_reprompt_len)
-            for question, solution in zip(asked, solutions, strict=True)
-        ]
-        found = sample(arm, asked, enriched)
-        teacher[arm] = rewards(asked, found)
-        pairs = [[(text, solution) for text in texts] for texts, solution in zip(found, solutions, strict=True)]
-        answers[arm] = np.array([[float(_same_answer(*pair)) for pair in group] for group in pairs])
-        responses[arm] = np.array([[float(text.strip() == other.strip()) for text, other in group] for group in pairs])
-    return GapSamples(rollouts, shown, student, teacher, answers, responses)
-
-
-def foreign_question(asked: list[Question], own: int) -> int:
-    """Index of the next question with another ground truth, so that copying its answer is wrong."""
-    order = [*range(own + 1, len(asked)), *range(own)]
-    return next(i for i in order if asked[i].ground_truth != asked[own].ground_truth)
-
-
-def _same_answer(response: str, shown: str) -> bool:
-    """Whether both texts have an answer of one form, and it is one and the same."""
-    forms = {bool(re.search("<answer>|Action:", text)) for text in (response, shown)}
-    return len(forms) == 1 and bool(answer := shown_answer(shown)) and shown_answer(response) == answer
-
-
-def shown_answer(text: str) -> str:
-    """The answer of a response; empty without one."""
-    return text[slice(*_answer_span(text))].strip()
-
-
-def with_masked_answer(text: str) -> str:
-    """The response with ``...`` in the place of its answer."""
-    start, end = _answer_span(text)
-    return f"{text[:start]}...{text[end:]}" if start < end else text
-
-
-def _answer_span(text: str) -> tuple[int, int]:
-    """What rewards read: from the last ``<answer>`` to its closing tag, or from the first ``Action:`` to the end.
-
-    Of a response that has neither, as an own reward may ask for, the last word.
-    """
-    opening = text.rfind("<answer>")
-    if opening >= 0:
-        start = opening + len("<answer>")
-        closing = text.find("</answer>", start)
-        return start, len(text) if closing < 0 else closing
-    call, words = re.search("Action:", text), text.split()
-    return (call.end() if call else text.rindex(words[-1]) if words else 0), len(text)
+    enriched = [
+        teacher_prompt_ids(tokenizer, question.messages, sibling, training.max_reprompt_len)
+        for question, sibling in zip(asked, siblings, strict=True)
+    ]
+    found = sample("sibling", asked, enriched)
+    copied = [[text.strip() == own.strip() for text in group] for group, own in zip(found, siblings, strict=True)]
+    return GapSamples(rollouts, shown, student, rewards(asked, found), np.array(copied, float))

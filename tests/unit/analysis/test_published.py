@@ -130,11 +130,26 @@ def test_what_differs_between_compared_runs_is_named(results: Path) -> None:
     change(results / RUN / "run.yaml", "torch: 2.8.0", "torch: 2.9.0")
     change(results / RUN / "run.yaml", "processor: a synthetic", "processor: another")
     change(results / RUN / "run.yaml", "source: ab", "source: ef")
+    change(results / RUN / "run.yaml", "base_model: ab", "base_model: 12")
     publish(Layout(results), Path("published/tiny"))
     for folder in (results, Path("published/tiny")):
         (said,) = remarks(published.results(folder))
-        named = ("torch", "2.8.0", "2.9.0", "processor", "a synthetic CPU", "another CPU", "source", "efab", "verl")
+        named = (
+            "torch",
+            "2.8.0",
+            "2.9.0",
+            "processor",
+            "a synthetic CPU",
+            "another CPU",
+            "source",
+            "efab",
+            "base model",
+            "12ab",
+            "verl",
+        )
         assert [name for name in named if name not in said] == ["verl"]
+    change(results / "experiment.yaml", "  - srpo\n", "")
+    assert remarks(published.results(results))[0].startswith("In no number: 2 runs ")
 
 
 def test_a_deleted_run_of_a_seed_does_not_come_back(results: Path, capsys) -> None:

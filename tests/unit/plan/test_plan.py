@@ -77,15 +77,17 @@ def test_a_method_that_is_not_in_the_figure() -> None:
 
 def test_too_few_test_questions_and_one_split_under_two_names_are_named(tmp_path) -> None:
     rows = [{"prompt": f"What is {n}?", "answer": f"{n}"} for n in range(40)]
-    for name, part in (("train", rows[9:]), ("few", rows[:7]), ("enough", rows[:9])):
+    for name, part in (("train", rows[9:]), ("fewer", rows[9:20]), ("few", rows[:7]), ("enough", rows[:9])):
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
-    files = {"train_file": f"{tmp_path}/train.jsonl", "reward": "answer_match", "kind": "files"}
-    for name, test in (("a", "few"), ("b", "enough"), ("c", "enough")):
-        own = files | {"title": name, "test_file": f"{tmp_path}/{test}.jsonl"}
+    for name, train, test in (("a", "train", "few"), ("b", "train", "enough"), ("c", "fewer", "enough")):
+        files = {"train_file": f"{tmp_path}/{train}.jsonl", "test_file": f"{tmp_path}/{test}.jsonl"}
+        own = files | {"title": name, "reward": "answer_match", "kind": "files"}
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(own))
     block = {"models": ["qwen3-0.6b"], "benchmarks": [f"{tmp_path}/{n}.yaml" for n in "abc"], "methods": ["srpo"]}
     mine = load_experiment({"name": "mine", "title": "Mine", "extends": "real-cpu", "matrix": [block], "tuned": None})
-    assert [line for line in warnings(plan.make_plan(mine)) if line.startswith("benchmarks")] == [
+    made = plan.make_plan(mine)
+    assert made.assumed.prompt == 3  # eleven or twelve characters
+    assert [line for line in warnings(made) if line.startswith("benchmarks")] == [
         "benchmarks.a: fewer than 8 test questions, so no interval and no verdict",
         "benchmarks b and c: the same test questions, which their average counts again",
     ]

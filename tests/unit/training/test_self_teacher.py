@@ -14,7 +14,7 @@ from srpo.questions.splits import Question
 from srpo.rollout.interface import Completion
 from srpo.starts.make_tokenizer import text_tokenizer
 from srpo.training import self_teacher
-from srpo.training.self_teacher import gap_samples, not_learned, shown_answer, with_masked_answer
+from srpo.training.self_teacher import gap_samples, not_learned
 
 TRAINING = SimpleNamespace(
     temperature=1.0, max_response_length=32, rollouts_per_question=2, max_prompt_length=64, max_reprompt_len=256
@@ -71,58 +71,26 @@ def test_hand_worked(tokenizer) -> None:
     ]
     student = [[SHORT.format(1), "none"], ["none", "none"], [SHORT.format(2)] * 2]
     sibling = [[LONG.format(1), SHORT.format(1)], [SHORT.format(1)] * 2, [SHORT.format(2), "none"]]
-    masked = [["none", SHORT.format(1)], ["none", "none"], ["none", "none"]]
-    foreign = [[SHORT.format(2), SHORT.format(1)], ["none", SHORT.format(1)], [LONG.format(1), "none"]]
-    engine = Scripted(tokenizer, [rollouts, student, sibling, masked, foreign])
+    engine = Scripted(tokenizer, [rollouts, student, sibling])
     found = gap_samples(engine, tokenizer, questions("1012"), TRAINING)
 
     assert found.rollouts.tolist() == [[0, 1], [0, 0], [1, 1], [1, 1]]
     assert found.shown == [0, 2, 3]
     assert found.student.tolist() == [[1, 0], [0, 0], [1, 1]]
-    assert found.teacher["sibling"].tolist() == [[1, 1], [1, 1], [1, 0]]
-    assert found.teacher["masked"].tolist() == [[0, 1], [0, 0], [0, 0]]
-    assert found.teacher["foreign"].tolist() == [[0, 1], [0, 1], [0, 0]]
-    assert found.answer_copied["sibling"].tolist() == [[1, 1], [1, 1], [1, 0]]
-    assert found.response_copied["sibling"].tolist() == [[1, 0], [1, 1], [1, 0]]
-    # question 2 has the ground truth of question 0, so both see question 3's; that sees question 0's
-    assert found.answer_copied["foreign"].tolist() == [[1, 0], [0, 0], [1, 0]]
-    assert found.response_copied["foreign"].tolist() == [[1, 0], [0, 0], [1, 0]]
+    assert found.teacher.tolist() == [[1, 1], [1, 1], [1, 0]]
+    assert found.copied.tolist() == [[1, 0], [1, 1], [1, 0]]
 
-    plain, _, shown, hidden, others = engine.prompts
+    plain, _, shown = engine.prompts
     assert [f"Question {i}?" in prompt for i, prompt in enumerate(plain)] == [True] * 4
     assert LONG.format(1) in shown[0]  # the first right one, not the wrong one before it
-    assert "because <answer>...</answer>" in hidden[0]
-    assert [SHORT.format(2) in prompt for prompt in others] == [True, True, False]
-    assert "Question 3?" in others[2]
-    assert LONG.format(1) in others[2]
     flat = [seed for call in engine.seeds for group in call for seed in group]
-    assert len(set(flat)) == len(flat) == 2 * (4 + 4 * 3)
+    assert len(set(flat)) == len(flat) == 2 * (4 + 2 * 3)
 
 
 def test_without_a_right_rollout_the_teacher_is_not_asked(tokenizer) -> None:
     found = gap_samples(Scripted(tokenizer, [[["none", "none"]] * 2]), tokenizer, questions("12"), TRAINING)
     assert found.shown == []
-    assert found.teacher == {}
-
-
-def test_without_another_answer_nothing_is_foreign(tokenizer) -> None:
-    groups = [[SHORT.format(1)] * 2, ["none"] * 2]
-    engine = Scripted(tokenizer, [groups, groups[:1], groups[:1], groups[:1]])
-    assert set(gap_samples(engine, tokenizer, questions("12"), TRAINING).teacher) == {"sibling", "masked"}
-
-
-@pytest.mark.parametrize(
-    ("text", "answer", "masked"),
-    [
-        ("so <answer> B </answer>", "B", "so <answer>...</answer>"),
-        ("<answer>A</answer> no <answer>B", "B", "<answer>A</answer> no <answer>..."),
-        ('Action: f\nAction Input: {"x": 1}', 'f\nAction Input: {"x": 1}', "Action:..."),
-        ("so it is \\boxed{42}", "\\boxed{42}", "so it is ..."),
-    ],
-)
-def test_the_answer_that_is_masked_is_the_one_that_the_reward_reads(text: str, answer: str, masked: str) -> None:
-    assert shown_answer(text) == answer
-    assert with_masked_answer(text) == masked
+    assert found.teacher.shape == (0, 2)
 
 
 def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

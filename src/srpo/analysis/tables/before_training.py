@@ -17,9 +17,6 @@ _MEASURED = {
     ("All questions, %", "wrong with a sibling"): "wrong_with_sibling",
     ("With a sibling, %", "student"): "student_same",
     ("With a sibling, %", "teacher"): "teacher_sibling",
-    ("With a sibling, %", "answer masked"): "teacher_masked",
-    ("With a sibling, %", "foreign solution"): "teacher_foreign",
-    ("With a sibling, %", "foreign answer copied"): "answer_copied_foreign",
     ("Points", "gap"): "gap",
 }
 
@@ -40,8 +37,8 @@ def table(results: Results) -> Table:
     numbers = [f"{name}{end}" for name in shown for end in ("", "_low", "_high")]
     notes = [
         "The untrained model answers train questions alone; then those with a right rollout again, and as its own "
-        "teacher, which is shown that rollout, the same with its answer masked, or another question's. Gap: teacher "
-        "minus student on these questions. In brackets 95 % intervals over questions.",
+        "teacher, which is shown that rollout. Gap: teacher minus student on these questions. In brackets 95 % "
+        "intervals over questions.",
         *(text for word, text in SENTENCES.items() if word in set(frame["says"])),
         f"Gains: last budget ({SCORE_TITLES[results.deciding]}) minus the untrained model.",
     ]

@@ -20,10 +20,7 @@ def rows(counts: list[int]) -> np.ndarray:
 
 @pytest.fixture
 def samples() -> GapSamples:
-    teacher = {"sibling": rows(TEACHER), "masked": rows(STUDENT[::-1]), "foreign": rows([0, 1] * 4)}
-    copied = {arm: rows([1, 3] * 4) for arm in teacher}
-    verbatim = {arm: rows([0, 1] * 4) for arm in teacher}
-    return GapSamples(rows(RIGHT), list(range(2, 10)), rows(STUDENT), teacher, copied, verbatim)
+    return GapSamples(rows(RIGHT), list(range(2, 10)), rows(STUDENT), rows(TEACHER), rows([0, 1] * 4))
 
 
 def test_hand_worked(samples: GapSamples) -> None:
@@ -36,15 +33,8 @@ def test_hand_worked(samples: GapSamples) -> None:
             "distilled": 100 * 15 / 40,
             "student_same": 100 * 15 / 32,
             "teacher_sibling": 75,
-            "teacher_masked": 100 * 15 / 32,
-            "teacher_foreign": 12.5,
             "gap": 100 * 9 / 32,
-            "gap_masked": 0,
-            "gap_foreign": 100 * (4 - 15) / 32,
-            "answer_copied_sibling": 50,
             "response_copied_sibling": 12.5,
-            "answer_copied_foreign": 50,
-            "response_copied_foreign": 12.5,
         }
     )
 
@@ -59,7 +49,7 @@ def test_the_interval_of_a_gap_is_that_of_paired_questions(samples: GapSamples) 
 def test_the_error_of_a_ratio_is_that_of_leaving_questions_out() -> None:
     right = np.random.default_rng(0).binomial(8, np.random.default_rng(1).beta(0.5, 1, 400))
     rollouts = np.array([[1.0] * n + [0.0] * (8 - n) for n in right])
-    found = gap_estimates(GapSamples(rollouts, [], np.zeros((0, 8)), {}, {}, {}))["wrong_with_sibling"]
+    found = gap_estimates(GapSamples(rollouts, [], *[np.zeros((0, 8))] * 3))["wrong_with_sibling"]
     wrong, with_sibling = 8 - right, np.where(right > 0, 8 - right, 0)
     left_out = 100 * (with_sibling.sum() - with_sibling) / (wrong.sum() - wrong)
     jackknife = np.sqrt(399 / 400 * ((left_out - left_out.mean()) ** 2).sum())
@@ -72,22 +62,17 @@ def gap_of(value: float) -> Estimate:
 
 
 @pytest.mark.parametrize(
-    ("gap", "masked", "words"),
-    [
-        (30, 10, ("above 0", "94 such pairs", "answers are better.")),
-        (30, 1, ("above 0", "94 such pairs", "neither")),
-        (-14, -14, ("below 0", "31 such pairs", "answers are worse.")),
-        (2, 0, ("Undecided", "neither")),
-    ],
+    ("gap", "words"),
+    [(30, ("above 0", "94 such pairs")), (-14, ("below 0", "31 such pairs")), (2, ("Undecided",))],
 )
-def test_verdict_is_that_of_the_intervals(gap: float, masked: float, words: tuple[str, ...]) -> None:
-    found = {"gap": gap_of(gap), "gap_masked": gap_of(masked), "mixed_groups": gap_of(3)}
+def test_verdict_is_that_of_the_interval(gap: float, words: tuple[str, ...]) -> None:
+    found = {"gap": gap_of(gap), "mixed_groups": gap_of(3)}
     assert "together in 3 % of groups: GRPO and SRPO learn from these alone." in verdict(found)
     assert all(word in verdict(found) for word in words)
 
 
 def test_without_a_right_rollout() -> None:
-    samples = GapSamples(np.zeros((9, 4)), [], np.zeros((0, 4)), {}, {}, {})
+    samples = GapSamples(np.zeros((9, 4)), [], *[np.zeros((0, 4))] * 3)
     found = gap_estimates(samples)
     zeros = dict.fromkeys(("student", "mixed_groups", "wrong_with_sibling", "distilled"), 0)
     assert {key: estimate.value for key, estimate in found.items()} == zeros
@@ -97,8 +82,8 @@ def test_without_a_right_rollout() -> None:
 
 
 def test_a_student_that_is_always_right_has_no_wrong_rollout() -> None:
-    ones = {arm: np.ones((9, 4)) for arm in ("sibling", "masked")}
-    found = gap_estimates(GapSamples(np.ones((9, 4)), list(range(9)), np.ones((9, 4)), ones, ones, ones))
+    ones = np.ones((9, 4))
+    found = gap_estimates(GapSamples(ones, list(range(9)), ones, ones, ones))
     assert "wrong_with_sibling" not in found
     assert found["gap"].value == 0
     assert "Undecided" in verdict(found)
