@@ -15,7 +15,8 @@ rule experiment:
     message:
         "Write the resolved experiment"
     shell:
-        "(rm -f {RESULTS:q}/.settings/* && printf '%s' {params.text:q} | tee {output.settings} > {output.yaml}) 2> {log}"
+        'rm -f "$(dirname {output.settings:q})"/* && '
+        "printf '%s' {params.text:q} | tee {output.settings} > {output.yaml} 2> {log}"
 
 
 rule write_report:

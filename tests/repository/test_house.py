@@ -12,17 +12,17 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 32_204,
-    "code lines of src": 13_136,
-    "lines of src": 20_258,
-    "lines of analysis": 5_061,
-    "lines of tests": 23_296,
+    "code lines of Python": 32_013,
+    "code lines of src": 13_135,
+    "lines of src": 20_148,
+    "lines of analysis": 5_036,
+    "lines of tests": 22_947,
     "error branches of src": 215,
     "raise in src": 217,
     "rooms of src": 14,
     "modules of more than 500 lines": 2,
-    "lines of rules, Snakefile and profiles": 467,
-    "words of pages": 15_352,
+    "lines of rules, Snakefile and profiles": 466,
+    "words of pages": 15_351,
 }
 
 
