@@ -2,7 +2,6 @@
 
 import functools
 import os
-from hashlib import sha256
 from pathlib import Path
 
 import srpo
@@ -27,6 +26,9 @@ EXPERIMENT = load_experiment(given or experiment_file(DEFAULT), where=" and ".jo
 check_experiment(EXPERIMENT)
 
 RESULTS = f"{config.get('results', 'results')}/{EXPERIMENT.name}"
+WRITTEN = Path(RESULTS, "experiment.yaml")
+IS_OUTDATED = WRITTEN.exists() and WRITTEN.read_text() != resolved_text(EXPERIMENT)
+OUTDATED = [f"<exp>/.outdated/{WRITTEN.stat().st_mtime_ns}"] if IS_OUTDATED else []
 RUNS = EXPERIMENT.runs()
 BASE_MODELS = EXPERIMENT.every_base_model()
 DATA_SETS = EXPERIMENT.data_sets()

@@ -17,8 +17,7 @@ rule train:
         "<exp>/logs/runs/{model}/{benchmark}/{method}/seed{seed}/train.log",
     benchmark:
         "<exp>/benchmarks/train/{model}/{benchmark}/{method}/seed{seed}.tsv"
-    # gaps come first where slots are scarce: a reader sees them before the hours are spent
-    priority: -1
+    priority: -1  # gaps come first: a reader sees them before the hours are spent
     conda:
         TRAINING
     threads: THREADS

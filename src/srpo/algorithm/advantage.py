@@ -1,7 +1,7 @@
 """Group-relative advantages (section 2.1, with Dr. GRPO's unbiased normalisation), and what branches make of them.
 
 A branch's function has, for each token, the rollout's group advantage, the student's log p(y_t) at the start of the
-update and the teacher's log q(y_t), which is the student's if there is no correct sibling. It returns constants.
+update and the teacher's log q(y_t). It returns constants.
 """
 
 import torch
@@ -35,8 +35,8 @@ def group_advantages(
 def mixed_advantages(method: Method, advantage: Tokens, student: Tokens, teacher: Tokens) -> Tokens:
     """Token-level mix of the two advantages (section 4.3): lam A^GRPO + (1 - lam) A^SDPO, lam = ``mix_lambda``.
 
-    A^SDPO = log q(y_t) - log p(y_t), SDPO's advantage of the sampled token; the paper leaves its exact form
-    open (docs/paper.md).
+    A^SDPO = log q(y_t) - log p(y_t), SDPO's advantage of the sampled token, 0 without a correct sibling; the paper
+    leaves its exact form open (docs/paper.md).
     """
     lam = method.mix_lambda
     return (lam * advantage + (1 - lam) * (teacher - student)).detach()

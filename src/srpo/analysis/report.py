@@ -1,6 +1,7 @@
 """The report: one HTML page of verdicts, tables and figures. It makes no request and runs no script."""
 
 import base64
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, groupby
@@ -240,12 +241,14 @@ def _not_the_method(results: Results) -> list[str]:
     packages = {*chain(*(origin.get("packages") or {} for origin in results.provenance.values()))}
     found: dict[str, list[str]] = {}
     for name in origins.columns.intersection(["srpo", "source", "processor", "gpu", *sorted(packages | per_seed)]):
-        for _, here in origins.groupby(["model", "benchmark"]):
+        for (model, _), here in origins.groupby(["model", "benchmark"]):
             if here[name].nunique() > 1:  # without what is not known
                 by_method = here.pivot(index="seed", columns="method", values=name)
-                if by_method.nunique(axis=1, dropna=name in per_seed).max() > 1:
-                    found.setdefault(name, []).extend(str(value)[:40] for value in here[name].dropna())
-    return [f"{name} {joined(list(dict.fromkeys(values)))}" for name, values in found.items()]
+                may_lack = name in per_seed and results.experiment.draws_per_seed(str(model))
+                if by_method.nunique(axis=1, dropna=may_lack).max() > 1:
+                    found.setdefault(name, []).extend(here[name].dropna())
+    said = {name: joined(list(dict.fromkeys(values))) for name, values in found.items()}
+    return [f"{name} {re.sub('(?<=[0-9a-f]{12})[0-9a-f]{52}', '', values)}" for name, values in said.items()]
 
 
 def _examples(results: Results) -> list[dict[str, Any]]:

@@ -206,6 +206,7 @@ RewardName = str
 NOT_OF_TESTS: Any = dict.fromkeys(("name", "title", "reward", "train_questions", "test_questions"), True) | {
     "source": {"train": True, "test": {"first"}},
     "contents": {"train": True},
+    "columns": {"response"},
     **dict.fromkeys(("train_file", "test_file"), True),
 }
 """Keys of a benchmark that do not change what its test questions are, but for their number."""
@@ -742,8 +743,8 @@ class Experiment(Config):
         """The names of benchmarks that have one test split, or parts of one, under several names."""
         alike: dict[str, list[str]] = {}
         for name, each in self.benchmarks.items():
-            apart = {"name", "title"} if each.held_out_questions else NOT_OF_TESTS
-            alike.setdefault(each.model_dump_json(exclude=apart), []).append(name)
+            held_out = name if each.held_out_questions else ""  # each name draws its own
+            alike.setdefault(each.model_dump_json(exclude=NOT_OF_TESTS) + held_out, []).append(name)
         return [names for names in alike.values() if len(names) > 1]
 
     @property

@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
-from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -114,24 +113,6 @@ def job_of(experiment: Experiment, names: Mapping[str, str]) -> Job:
     )
 
 
-def _code(*own: str | None) -> dict[str, str]:
-    """The hash of each file of own code that a reward and a method's module name, or that such a file imports."""
-    return {name: sha256(path.read_bytes()).hexdigest() for name, path in _own_files(*own).items()}
-
-
-def own_packages(*own: str | None) -> dict[str, str]:
-    """The versions of the installed packages that this code imports: a reward's parser, for example."""
-    imported = {
-        name.partition(".")[0]
-        for path in _own_files(*own).values()
-        for node in ast.walk(ast.parse(path.read_bytes()))
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
-    }
-    distributions = packages_distributions()
-    return {found: version(found) for name in sorted(imported) for found in distributions.get(name, [])}
-
-
 def _as_read_by_runs(model: Model) -> Model:
     """A base model without where its weights come from: a run reads them in the results, and its provenance has their
     hash."""
@@ -149,7 +130,7 @@ def read_job(sections: Iterable[str], names: Mapping[str, str]) -> Job:
     own = merged.get("benchmark", {}).get("reward"), merged.get("method", {}).get("module")
     now = {"version": srpo.__version__} | (_code(*own) if "code" in merged else {})
     if found := changed({"version": merged.get("version"), **merged.get("code", {})}, now):
-        raise SrpoError(f"code was edited after the workflow began: {listed(found)}; start Snakemake again")
+        raise SrpoError(f"not the code that the workflow began with: {listed(found)}; start Snakemake again")
     if "method" in names:
         merged["id"] = names
     return validated(Job, merged, "settings")
@@ -167,9 +148,12 @@ def filled_in(spec: Mapping[str, Any]) -> dict[str, Any]:
         return dict(spec)
 
 
-def _own_files(*own: str | None) -> dict[str, Path]:
-    """The modules that these name and what is imported beside them; of an installed one, within its package."""
-    files: dict[str, Path] = {}
+def _code(*own: str | None) -> dict[str, str]:
+    """The hash of each file of own code that a reward and a method's module name, or that such a file imports.
+
+    Of an installed module these are files of its package.
+    """
+    hashes: dict[str, str] = {}
     for module in sorted(name.partition(":")[0] for name in own if name and name not in REWARDS):
         if (spec := find_spec(module)) and spec.origin:
             file = Path(spec.origin)
@@ -178,8 +162,8 @@ def _own_files(*own: str | None) -> dict[str, Path]:
             found = {file}
             while more := {p for f in found for p in _imports(f, root) if p.is_relative_to(inside)} - found:
                 found |= more
-            files |= {str(path.relative_to(root)): path for path in sorted(found)}
-    return files
+            hashes |= {str(path.relative_to(root)): sha256(path.read_bytes()).hexdigest() for path in sorted(found)}
+    return hashes
 
 
 def _imports(file: Path, root: Path) -> Iterator[Path]:

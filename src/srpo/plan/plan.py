@@ -349,8 +349,9 @@ def make_plan(
         gpu: a card (:func:`srpo.plan.gpus.find_gpu`), for steps that were not measured; default: :func:`default_gpu`.
         assumed: of these steps. Prompts of own files are as long as their questions, at four characters a token.
     """
-    own = [q for b in experiment.benchmarks.values() if b.kind == "files" for q in known_questions(b, "train")]
-    if own:
+    benchmarks = experiment.benchmarks.values()
+    own = [question for each in benchmarks if each.kind == "files" for question in known_questions(each, "train")]
+    if own and all(each.kind == "files" for each in benchmarks):
         characters = sum(len(message["content"]) for question in own for message in question.messages)
         assumed = replace(assumed, prompt=round(characters / len(own) / 4))
     card = default_gpu(experiment) if gpu is None else find_gpu(gpu)

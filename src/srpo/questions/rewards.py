@@ -246,17 +246,17 @@ def _has_calls_as_reference(response: str) -> bool:
 
 
 def _matches_calls(response: str, truth: str) -> bool:
-    """Compare the calls in any order. An input belongs to the action before it; what comes before all, to the first."""
-    names = [*_NAME.finditer(response)]
-    calls: list[tuple[str, dict[str, Any]]] = [(name[1], {}) for name in names] or [("", {})]
-    for start, arguments in _inputs(response):
-        before = sum(name.start() < start for name in names)
-        calls[max(0, before - 1)][1].update(arguments)
+    """Compare the calls in any order. An input is of the action before it, or all are in order if none lacks one."""
+    names, inputs = [*_NAME.finditer(response)], [*_inputs(response)]
+    calls: list[tuple[str, dict[str, Any]]] = [(name[1], {}) for name in names]
+    for place, (start, arguments) in enumerate(inputs if calls else []):
+        before = place if len(names) == len(inputs) else max(0, sum(name.start() < start for name in names) - 1)
+        calls[before][1].update(arguments)
     for call in _read_truth(truth):
         if call not in calls:
             return False
         calls.remove(call)
-    return calls in ([], [("", {})])
+    return not calls and bool(names) >= bool(inputs)
 
 
 def _matches_calls_as_reference(response: str, truth: str) -> bool:

@@ -155,12 +155,15 @@ def serving(
     checkpoint: Path,
     log: Path,
     ends: frozenset[int],
+    *,
+    max_prompt_length: int | None = None,
     top_p: float = 1.0,
 ) -> Iterator[RolloutEngine]:
     """The rollout engine with a checkpoint's weights, on all devices of a run.
 
     Args:
         ends: the base model's token ids that end a response.
+        max_prompt_length: in tokens; default: the student's.
         top_p: of the samples. At 1 SGLang's error in seeded samples cannot be repaired (``nucleus_floor``), so samples
             have no seed then.
     """
@@ -173,7 +176,7 @@ def serving(
     from srpo.rollout.sglang_server import SGLangServer
 
     options = ServerOptions(
-        context_length=limits.max_prompt_length + limits.max_response_length,
+        context_length=(max_prompt_length or limits.max_prompt_length) + limits.max_response_length,
         tensor_parallel=execution.rollout_tensor_parallel,
         data_parallel=execution.ranks // execution.rollout_tensor_parallel,
         dtype=execution.precision,

@@ -208,8 +208,9 @@ class Mirror:
         known, _, place = (identity.read_text() if identity.exists() else "").strip().partition(" ")
         here = str(self.layout.folder.resolve())
         if not known or place != here:
-            is_copy = bool(place) and Path(place, identity.name).exists()  # it must not delete the other's runs
-            known = uuid.uuid4().hex if is_copy or not known else known
+            there = Path(place, identity.name)
+            is_copy = place and there.exists() and there.read_text().startswith(known) and not there.samefile(identity)
+            known = uuid.uuid4().hex if is_copy or not known else known  # a copy must not delete the other's runs
             write_text(identity, f"{known} {here}\n")
         # of the file beside the folder the name is enough, also after the folder was deleted and made again
         self._id = known if os.environ.get("MLFLOW_TRACKING_URI") else name

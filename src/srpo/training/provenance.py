@@ -20,7 +20,7 @@ import yaml
 import srpo
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Changed, Experiment, RunSpec, changed, listed
-from srpo.experiment.job import READS, Job, filled_in, job_of, own_packages
+from srpo.experiment.job import READS, Job, filled_in, job_of
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_events, read_json, read_mapping, write_text
 from srpo.ground.imports import is_installed
@@ -58,9 +58,7 @@ def origin() -> dict[str, Any]:
 def origin_of(spec: RunSpec, layout: Layout, code: dict[str, str] | None = None) -> dict[str, Any]:
     """A run's specification and where the run comes from: also its splits, base model and hashes of one's own code."""
     starts = _starts(layout, spec.benchmark.data_set, checked_hash(layout.model(spec.model.name)), code or {})
-    found = origin()
-    found["packages"] |= own_packages(spec.benchmark.reward, spec.method.module) if code else {}
-    return {"spec": spec.model_dump(mode="json"), "provenance": found | starts}
+    return {"spec": spec.model_dump(mode="json"), "provenance": origin() | starts}
 
 
 def made_from(job: Job, layout: Layout, command: str) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def sample_teacher(job: Job, benchmark: str, layout: Layout, questions: int) -> 
     log = layout.log("gap", model, benchmark, "server")
     folder = layout.model(model)
     ends = end_tokens(folder, tokenizer)
-    engines = partial(serving, job.execution, training, folder, log, ends, training.max_reprompt_len)
+    engines = partial(serving, job.execution, training, folder, log, ends, max_prompt_length=training.max_reprompt_len)
     return with_servers(lambda engine: gap_samples(engine, tokenizer, asked, training), engines)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 from command_line import fails
@@ -16,7 +15,7 @@ from tiny import prepare, tiny_experiment
 from srpo import cli
 from srpo.experiment.compose import load_experiment, resolved_text
 from srpo.experiment.config import Experiment
-from srpo.experiment.job import Job, job_of, own_packages, read_job
+from srpo.experiment.job import Job, job_of, read_job
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_json
 from srpo.ground.layout import Layout, RunFiles
@@ -76,7 +75,7 @@ def test_a_changed_file_of_ones_own_code_changes_the_job(
     own = {"physics": experiment.benchmarks["physics"].model_copy(update={"reward": f"{module}:score"})}
     found = []
     (tmp_path / "own_package").mkdir()
-    (tmp_path / file).write_text(f"import json, neighbour, numpy\n{line}\n")
+    (tmp_path / file).write_text(f"import neighbour\n{line}\n")
     (tmp_path / "neighbour.py").touch()
     known = {file, "own_package/helper.py"} | ({"neighbour.py"} if not installed else set())
     for text in ("def score(*_): return 0.0\n", "def score(*_): return 1.0\n"):
@@ -88,9 +87,8 @@ def test_a_changed_file_of_ones_own_code_changes_the_job(
     assert found[0][code] != found[1][code]
     names = {key: str(value) for key, value in experiment.runs()[0].model_dump().items()}
     assert read_job(found[1], names).code == job.code
-    with pytest.raises(SrpoError, match="code was edited"):  # the file is that of the second job
+    with pytest.raises(SrpoError, match="not the code that"):  # the file is that of the second job
         read_job(found[0], names)
-    assert own_packages(own["physics"].reward) == {"numpy": np.__version__}
 
 
 # ---------------------------------------------------------------- commands

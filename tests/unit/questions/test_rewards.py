@@ -122,6 +122,8 @@ def test_the_reference_reads_the_last_opening_tag_to_the_next_closing_one(parts)
         ('Action: facts\nAction Input: {"limit": 3, "size": "small"}', TWO, 0.0),
         ('Action: search\nAction: search\nAction: facts\nAction Input: {"limit": 3, "size": "small"}', TWO, 0.0),
         ('Action: search\nAction: search\nAction Input: {"size": "small", "page": 1}', CLASH, 0.0),
+        # all actions, then all inputs
+        ('Action: facts\nAction: search\nAction Input: {"limit": 3}\nAction Input: {"size": "small"}', TWO, 1.0),
         # several on one line
         ('Action: facts Action Input: {"limit": 3} Action: search Action Input: {"size": "small"}', TWO, 1.0),
     ],

@@ -117,9 +117,11 @@ def test_a_prompt_is_the_same_on_every_day(prepared):
 def test_samples_of_the_whole_vocabulary_have_no_seed(monkeypatch, tmp_path):
     asked = []
     server = "srpo.rollout.sglang_server.SGLangServer"
-    monkeypatch.setattr(server, lambda checkpoint, log, options: nullcontext(asked.append(options.deterministic)))
+    monkeypatch.setattr(server, lambda checkpoint, log, options: nullcontext(asked.append(options)))
     monkeypatch.setattr("srpo.training.evaluate_run.hold_gpus", lambda ranks: None)
     training, execution = tiny_of().training, Execution(driver="ray", rollout_engine="sglang")
-    for top_p in (0.95, 1.0):
-        serving(execution, training, tmp_path, tmp_path / "log", frozenset(), top_p=top_p).__enter__()
-    assert asked == [True, False]
+    for of in ({"top_p": 0.95}, {"max_prompt_length": 1000}):
+        serving(execution, training, tmp_path, tmp_path / "log", frozenset(), **of).__enter__()
+    assert [options.deterministic for options in asked] == [True, False]
+    room = [options.context_length - training.max_response_length for options in asked]
+    assert room == [training.max_prompt_length, 1000]

@@ -98,8 +98,11 @@ def test_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     _, layout = prepare(experiment, tmp_path)
     layout.experiment.write_text(yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False))
     monkeypatch.setattr(self_teacher, "compute_reward", hash_reward)
+    asked, serve = [], self_teacher.serving
+    monkeypatch.setattr(self_teacher, "serving", lambda *args, **more: asked.append(more) or serve(*args, **more))
     command = ["gap", str(layout.gap("miniature-tiny", "physics"))]
     assert cli.main([*command, "--questions", "12"]) == 0
+    assert asked == [{"max_prompt_length": experiment.training.max_reprompt_len}]  # room for the teacher's prompt
     printed, written = capsys.readouterr().out, layout.gap("miniature-tiny", "physics").read_bytes()
     found = json.loads(written)
     assert (found["questions"], found["samples"]) == (12, 4)
