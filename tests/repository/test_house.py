@@ -14,17 +14,17 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 32_012,
-    "code lines of src": 13_128,
-    "lines of src": 20_139,
+    "code lines of Python": 32_016,
+    "code lines of src": 13_131,
+    "lines of src": 20_144,
     "lines of analysis": 5_039,
-    "lines of tests": 22_955,
+    "lines of tests": 22_956,
     "error branches of src": 215,
     "raise in src": 217,
     "rooms of src": 14,
     "modules of more than 500 lines": 2,
     "lines of rules, Snakefile and profiles": 467,
-    "words of pages": 15_352,
+    "words of pages": 15_350,
 }
 
 

@@ -195,11 +195,13 @@ def rollout_memory(
     state = trainer_state(shape, execution, teacher)
     free = device - DEVICE_RUNTIME - state["weights, float32"] - state["teacher, float32"]
     weights = BFLOAT16 * parameters(shape) / execution.rollout_tensor_parallel
+    keys_values = max(0.0, execution.rollout_memory_fraction * free - weights)
     return {
         **state,
         "server's weights, bfloat16": weights,
-        "keys and values": max(0.0, execution.rollout_memory_fraction * free - weights),
-        "weights being sent": SYNC_BUCKETS + FLOAT32 * embedding_parameters(shape),
+        "keys and values": keys_values,
+        # they are sent before there are keys and values
+        "weights being sent": max(0.0, SYNC_BUCKETS + FLOAT32 * embedding_parameters(shape) - keys_values),
         "CUDA, NCCL, server": DEVICE_RUNTIME,
     }
 

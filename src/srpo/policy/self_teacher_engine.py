@@ -96,7 +96,9 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
     @torch.no_grad()
     def _move_teacher(self, share: float) -> None:
         for slow, fast in zip(self.teacher.parameters(), self.module.parameters(), strict=True):
-            _local(slow).lerp_(_local(fast).to(_local(slow)), share)
+            theirs, ours = _local(slow), _local(fast)
+            # on the student's device: one core of the host takes seconds
+            theirs.copy_(theirs.to(ours.device).lerp_(ours.to(theirs.dtype), share))
 
     def optimizer_step(self) -> float:
         """verl's step, which skips non-finite gradients; then the teacher's, if it follows each update."""
@@ -149,7 +151,7 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
         for slow, fast in zip(self.teacher.parameters(), self.module.parameters(), strict=True):
             parts = (_local(weights).flatten().split(NORM_PART) for weights in (slow, fast))
             for theirs, ours in zip(*parts, strict=True):
-                ours = ours.to(theirs)
+                theirs, ours = theirs.to(ours.device), ours.to(theirs.dtype)
                 norms = [torch.linalg.vector_norm(part, dtype=torch.float64) for part in (theirs - ours, ours)]
                 squares.append(torch.stack(norms).square())
         total = torch.stack(squares).sum(0).to(get_device_id())

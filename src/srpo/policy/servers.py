@@ -24,7 +24,6 @@ from verl.workers.rollout.llm_server import LLMServerClient
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
 
 from srpo.experiment.config import Precision
-from srpo.ground.errors import SrpoError
 from srpo.policy.verl_private import register_rollout_adapter
 from srpo.rollout.checkpoint import end_tokens
 from srpo.rollout.embedded import EmbeddedEngine
@@ -156,9 +155,10 @@ class ServerRollout:
             if complete and output.stop_reason in ("stop", "length"):
                 # SGLang checks the length first: it calls a stop token in the last place "length"
                 return Completion(tokens, log_probs, "stop" if tokens[-1] in self._stops else "length")
-        raise SrpoError(
+        raise ServersFailed(
             f"rollout server: no complete sample in {ATTEMPTS} attempts; the last ended by {output.stop_reason!r} "
-            f"with {len(tokens)} tokens and {sum(map(math.isfinite, log_probs))} finite log-probs"
+            f"with {len(tokens)} tokens and {sum(map(math.isfinite, log_probs))} finite log-probs",
+            can_checkpoint=True,
         )
 
 

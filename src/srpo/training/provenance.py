@@ -125,7 +125,8 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
         others = {key: value for key, value in found.items() if not key.startswith("packages.")}
         if files.finished.exists() and not others:
             return
-        if not files.finished.exists() or _prolongs(before, origin, others):
+        longer = any(_prolongs(before, origin, {key: values}) for key, values in others.items())
+        if not files.finished.exists() or longer:
             raise SrpoError(
                 f"{run_folder}: {last['step']} steps were trained with other settings: {listed(found)}; "
                 "restore them, or delete the folder to start over"
