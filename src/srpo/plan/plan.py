@@ -350,8 +350,8 @@ def make_plan(
         assumed: of these steps. Prompts of own files are as long as their questions, at four characters a token.
     """
     benchmarks = experiment.benchmarks.values()
-    own = [question for each in benchmarks if each.kind == "files" for question in known_questions(each, "train")]
-    if own and all(each.kind == "files" for each in benchmarks):
+    all_own = all(each.kind == "files" for each in benchmarks)
+    if own := [question for each in benchmarks for question in known_questions(each, "train")] if all_own else []:
         characters = sum(len(message["content"]) for question in own for message in question.messages)
         assumed = replace(assumed, prompt=round(characters / len(own) / 4))
     card = default_gpu(experiment) if gpu is None else find_gpu(gpu)
