@@ -100,6 +100,13 @@ def test_rollout_engine_and_trainer_agree_on_log_probs(start, monkeypatch):
         torch.testing.assert_close(old, seen["rollouts"].rollout_log_probs[row], rtol=0, atol=1e-5)
 
 
+def test_the_peak_memory_is_that_of_all_processes(start, monkeypatch):
+    run = start("grpo")
+    monkeypatch.setattr("srpo.training.loop.host_memory_gb", lambda: 99.0)
+    run.take_step()
+    assert run.summary()["peak_memory_gb"] == 99
+
+
 @pytest.mark.parametrize(("precision", "least", "most"), [("float32", 0, 1e-5), ("bfloat16", 1e-3, 0.07)])
 def test_the_log_tells_a_sampler_with_other_weights(precision, least, most, start, monkeypatch):
     """The mean importance weight does not: it is 1 for any policy that samples from itself."""

@@ -73,7 +73,7 @@ class Run:
             given = longest, spec.training, policy.positions, spec.method.teacher_context, self.train_questions
             check_teacher(policy.tokenizer, *given)
         self.horizon = max(self.training.budget_seconds.values())
-        self.step, self.clock, self.wall_seconds = 0, 0.0, 0.0
+        self.step, self.clock, self.wall_seconds, self.memory_gb = 0, 0.0, 0.0, 0.0
         self.validations: list[dict[str, Any]] = []
         self.watch = Watch(self.training.warmup_steps)
         self.saved_step, self.saved_at = 0, time.perf_counter()
@@ -180,12 +180,14 @@ class Run:
         seconds = seconds_of_step(self.training.clock, self.spec.method, self.step, phase_seconds)
         self.clock += seconds
         self.wall_seconds += sum(phases.wall.values())
+        memory_gb = host_memory_gb()
+        self.memory_gb = max(self.memory_gb, memory_gb)
         event = {
             "step": self.step,
             "clock": self.clock,
             "step_seconds": seconds,
             "wall_seconds": sum(phases.wall.values()),
-            "host_memory_gb": round(host_memory_gb(), 3),
+            "host_memory_gb": round(memory_gb, 3),
             "phase_seconds": phase_seconds,
             "phase_tokens": phases.tokens,
             # a value is not finite if verl skipped the update because of its gradients
@@ -311,7 +313,7 @@ class Run:
             "clock": self.clock,
             "wall_seconds": self.wall_seconds,
             **{f"{part}_seconds": self.seconds_of[part] for part in ("validation", "checkpoint")},  # the last ones
-            "peak_memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+            "peak_memory_gb": max(self.memory_gb, 1024e-9 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss),
             "stopped_by": self.stopped_by,
             "budgets": {
                 label: validation
