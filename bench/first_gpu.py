@@ -58,7 +58,7 @@ SMALL_SHAPE = {
 
 LOGGED = (
     *("reward/mean", "response_length/mean", "response_length/truncated_fraction", "actor/grad_norm"),
-    *("actor/rollout_is_weight", "rollout_corr/log_prob_rms", "rollout_corr/log_prob_abs"),
+    *("actor/rollout_is_weight", "rollout_corr/log_prob_rms"),
     *("perf/device_memory_gb", "perf/device_memory_reserved_gb", "perf/device_memory_free_gb"),
 )
 
@@ -189,7 +189,7 @@ def _update_spec(folder: Path, name: str, layers: int | None, small: bool) -> Ru
         "matrix": [{"models": [name], "benchmarks": ["sdpo/chemistry"], "methods": ["srpo"]}],
         "overrides": {"srpo": {"mini_batch_questions": QUESTIONS}},
     }
-    raw["training"] |= {"questions_per_batch": QUESTIONS, "branch_gradients_every": 1000}
+    raw["training"] |= {"questions_per_batch": QUESTIONS}
     raw["execution"] = {
         **{"precision": "bfloat16", "gradient_checkpointing": True},
         "max_tokens_per_rank": 400 if small else raw["execution"]["max_tokens_per_rank"],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -443,15 +443,20 @@ def _experiments(results: Path) -> list[Path]:
 
 def _resolved(experiment: config.Experiment, output: Path | None) -> None:
     """Print the resolved experiment, or write it where nothing is, or an older form of it."""
-    from srpo.experiment.compose import check_same, resolved_text, write_resolved
+    from srpo.experiment.compose import resolved_text
+    from srpo.ground.files import read_yaml, write_text
 
     text = resolved_text(experiment)
     if output is None:
         print(text, end="")
-        return
-    if output.exists() and not (isinstance(there := check_same(output, experiment), dict) and "methods" in there):
-        raise SrpoError(f"{output} is there, and no resolved experiment; choose another file")
-    write_resolved(text, output)
+    elif not output.exists():
+        write_text(output, text)
+    elif output.read_text() != text:
+        with suppress(SrpoError):  # no YAML is no experiment
+            there = read_yaml(output)
+            if isinstance(there, dict) and "methods" in there and there.get("name") == experiment.name:
+                return write_text(output, text)
+        raise SrpoError(f"{output} is there, and not an older form of {experiment.name}; choose another file")
 
 
 def _load(experiment: str) -> config.Experiment:

@@ -105,9 +105,6 @@ def test_bfloat16_stays_near_the_float32_of_the_host(name, device, host, tmp_pat
     run.policy.worker.kept = reference["kept"]
     metrics, gradients = update(run, replace(right, batch=found.batch))
     assert metrics["actor/clip_fraction"] == 0  # a clipped token comes or goes as a whole
-    for name in ("student/top_k_mass", "teacher/top_k_mass"):
-        if name in metrics:
-            assert metrics[name] == pytest.approx(reference["numbers"][f"metric/{name}"].item(), abs=0.005)
     for i, gradient in enumerate(gradients):
         names = sorted(gradient)
         found = torch.cat([gradient[name].flatten() for name in names])

@@ -122,7 +122,5 @@ def test_the_log_tells_a_sampler_with_other_weights(precision, least, most, star
     run.take_step()
     honest, other = (event["metrics"] for event in read_events(run.folder / "steps.jsonl"))
     assert least <= honest["rollout_corr/log_prob_rms"] < most
-    assert honest["rollout_corr/k3_kl"] < most**2
     assert other["rollout_corr/log_prob_rms"] > 0.3
-    assert other["rollout_corr/k3_kl"] > 0.03
     assert other["actor/rollout_is_weight"] == pytest.approx(1, abs=0.1)  # of about 90 tokens

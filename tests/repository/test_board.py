@@ -4,6 +4,7 @@ import csv
 import math
 import re
 
+import numpy as np
 import pandas as pd
 import pytest
 from board import SERIES, averages, comparisons, papers, reproductions, run_spread
@@ -11,9 +12,12 @@ from paths import ROOT
 from scipy.stats import t as student_t
 
 from srpo.analysis.paper import paper_splits
+from srpo.analysis.statistics.contrasts import Arm, contrast
+from srpo.analysis.statistics.estimates import Estimate
 from srpo.ground.repository import REFERENCE
 
 ROWS = reproductions()
+PAGE = " ".join((ROOT / "docs" / "gpus.md").read_text().split())
 FIVE = {*paper_splits()["benchmark"]}
 
 
@@ -57,8 +61,34 @@ def test_a_difference_by_hand() -> None:
     srpo = (62.28 + 66.35 + 66.50 + 65.15 + 66.01) / 5  # means of the five runs, rounded
     assert i_sdpo.value == pytest.approx(srpo - (32.12 + 70.74 + 62.92 + 60.88) / 4, abs=0.01)
     assert sdcl.value == pytest.approx(11.8, abs=0.05)
-    chance = f"± {sdcl.chance / math.sqrt(6):.1f} points ({sdcl.chance:.1f}/√6)"
-    assert chance in (ROOT / "docs" / "gpus.md").read_text()
+    assert f"less than {sdcl.chance:.1f} points" in PAGE
+
+
+def simulated(lead: float, count: int = 1000) -> list[Estimate]:
+    """Experiments like ``paper-arms``: two methods with three runs each on 210 and on 50 questions, with avg@16."""
+    draw, found = np.random.default_rng(0), []
+    of_runs = 10.6 / student_t.ppf(0.975, np.inf) / math.sqrt(2)
+    for _ in range(count):
+        strata = []
+        for questions in (210, 50):
+            solved = draw.beta(0.6, 0.6, questions)
+            samples = 1e4 * np.mean(solved * (1 - solved)) / 16 / questions
+            runs = draw.normal(0, math.sqrt(of_runs**2 - samples), (2, 3, 1))  # the spread has the samples' noise, too
+            scores = 100 * draw.binomial(16, solved, (2, 3, questions)) / 16 + runs
+            strata.append([Arm(scores[0] + lead), Arm(-scores[1])])
+        found.append(contrast(strata))
+    return found
+
+
+def test_what_six_runs_of_each_method_can_show() -> None:
+    def said(pattern: str) -> list[float]:
+        return [float(number) for number in re.search(pattern, PAGE).groups()]  # type: ignore[union-attr]
+
+    (width,) = said(r"± ([\d.]+) points")
+    assert np.median([each.high - width - width - each.low for each in simulated(0)]) == pytest.approx(0, abs=0.2)
+    leads = said(r"leads GRPO by ([\d.]+) points after 5 hours and by ([\d.]+) after 10")
+    shares = [100 * np.mean([each.low > 0 for each in simulated(lead)]) for lead in leads]
+    assert shares == pytest.approx(said(r"excludes 0 in (\d+) % .* and in (\d+) % after 10"), abs=4)
 
 
 def test_the_page_counts_broken_runs() -> None:

@@ -129,7 +129,6 @@ class SlowLoss:
     """The objective's two parts; which policy tokens were clipped.
 
     Attributes:
-        masses: of a distilled token, what student and teacher give to the top K together.
         log_ratios: log pi_old - log pi_rollout of each token.
     """
 
@@ -137,7 +136,6 @@ class SlowLoss:
     distillation: Tensor
     divergences: list[float]
     clipped: list[bool]
-    masses: list[tuple[float, float]]
     log_ratios: list[float]
 
     @property
@@ -164,7 +162,7 @@ def slow_objective(
         return None
     weights = slow_weights(method, samples, [i for i in kept if branches[i] in ALPHA])
     policy = distillation = torch.zeros((), dtype=torch.float64)
-    count, divergences, clipped, masses, log_ratios = 0, [], [], [], []
+    count, divergences, clipped, log_ratios = 0, [], [], []
     for i in kept:
         sample = samples[i]
         rewards = [other.reward for other in samples if other.group == sample.group]
@@ -179,9 +177,6 @@ def slow_objective(
                 alpha = method.distillation_alpha if alpha is None else alpha
                 divergence = slow_divergence(log_p, sample.teacher_at(t), ids, alpha)
                 divergences.append(divergence.item())
-                masses.append(
-                    (math.fsum(log_p[ids].exp().tolist()), math.fsum(sample.teacher_at(t)[ids].exp().tolist()))
-                )
                 ratio = min(math.exp(log_p[token].item() - old[token]), method.distillation_is_clip)
                 loss = weights[i, t] * ratio * correction * divergence
                 distillation = distillation + loss
@@ -199,7 +194,7 @@ def slow_objective(
             loss, is_clipped = slow_surrogate(ratio, advantage, method)
             clipped.append(is_clipped)
             policy = policy + correction * loss
-    return SlowLoss(policy / count, distillation / count, divergences, clipped, masses, log_ratios)
+    return SlowLoss(policy / count, distillation / count, divergences, clipped, log_ratios)
 
 
 def slow_reweighted(advantage: float, likelihood_ratio: float, method: Method) -> float:

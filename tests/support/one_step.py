@@ -314,11 +314,6 @@ def update_with(run: OneStep, prepared: Prepared) -> dict[str, float]:
     return run.step.update(prepared.batch, prepared.targets)
 
 
-def branch_gradients(run: OneStep, prepared: Prepared) -> dict[str, float]:
-    """The gradient norm of each branch of the first mini-batch."""
-    return run.step.branch_gradients(prepared.batch, prepared.targets)
-
-
 def kept(run: OneStep, rollouts: Rollouts, name: str) -> dict[int, Tensor]:
     """[response, columns] what the ranks keep, by rollout; all ranks must ask, and one of them has a rollout."""
     parts = [run.policy.worker.kept.of(name)]
@@ -334,7 +329,6 @@ def kept(run: OneStep, rollouts: Rollouts, name: str) -> dict[int, Tensor]:
 def numbers(run: OneStep, rollouts: Rollouts) -> dict[str, Tensor]:
     """Every number that a step of ``run`` computes from rollouts, by name; top-K tokens in the order of their ids."""
     prepared = before_update(run, rollouts)
-    branches = branch_gradients(run, prepared)
     metrics, gradients = update(run, prepared)
     engine = run.policy.worker.actor.engine
     ids, log_q = (kept(run, rollouts, name) for name in ("top_k_ids", "teacher_log_probs"))
@@ -351,7 +345,6 @@ def numbers(run: OneStep, rollouts: Rollouts) -> dict[str, Tensor]:
     tensors |= {f"student/{name}": weight for name, weight in weights(engine.module).items()}
     if engine.teacher is not None:
         tensors |= {f"teacher/{name}": weight for name, weight in weights(engine.teacher).items()}
-    metrics |= branches
     return tensors | {f"metric/{name}": torch.tensor(v, dtype=torch.float64) for name, v in metrics.items()}
 
 

@@ -54,9 +54,6 @@ class RankPolicy:
     def compute_teacher_log_prob(self, batch):
         return self.joined(self.worker.compute_teacher_log_prob(self.part(batch)))
 
-    def compute_gradient_norm(self, batch):
-        return self.worker.compute_gradient_norm(self.part(batch))
-
     def update_actor(self, batch):
         return self.worker.update_actor(self.part(batch))
 

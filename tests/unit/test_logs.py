@@ -25,13 +25,6 @@ def test_a_log_is_cut_back_to_a_step_and_goes_on(tmp_path):
     ]
 
 
-def test_a_last_line_without_its_newline_is_not_trusted(tmp_path):
-    log = tmp_path / "events.jsonl"
-    log.write_text('{"step": 1}\n{"step": 2}')
-    assert rewind(log, 2) == [{"step": 1}]
-    assert log.read_text() == '{"step": 1}\n'
-
-
 def test_rewinding_changes_no_byte_of_the_rest(tmp_path):
     log = tmp_path / "events.jsonl"
     append_event(log, {"step": 1, "value": 0.1 + 0.2, "name": "Ωmega", "tiny": 5e-324})

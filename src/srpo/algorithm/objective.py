@@ -7,11 +7,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from srpo.algorithm.branches import Branch, index_of, trained_branches
-from srpo.algorithm.importance import MAX_LOG_RATIO, truncated_ratio
 from srpo.algorithm.method import Method
 from srpo.algorithm.routing import has_loss
 from srpo.algorithm.targets import NOT_COMPUTED, Targets, WorkerTargets
 from srpo.ground.errors import SrpoError
+
+MAX_LOG_RATIO = 20.0
+"""Bound of a log-ratio of probabilities before it is exponentiated."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,18 @@ def objective(losses: Losses, denominator: float | int | Tensor) -> Tensor:
         denominator: number of tokens of the whole mini-batch that take a branch with a loss.
     """
     return torch.stack([*losses.by_branch.values()]).sum() / denominator
+
+
+def truncated_ratio(
+    log_prob: Float[Tensor, " tokens"], reference_log_prob: Float[Tensor, " tokens"], threshold: float | int
+) -> Float[Tensor, " tokens"]:
+    """min(exp(log_prob - reference), threshold), elementwise and without gradient.
+
+    With (old, rollout) log-probs it is the rollout correction (section 2.1); with (current, old) SDPO's importance
+    weight (2.2).
+    """
+    log_ratio = (log_prob - reference_log_prob).detach().clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return log_ratio.exp().clamp(max=threshold)
 
 
 def policy_loss(

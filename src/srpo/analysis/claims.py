@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -161,16 +160,16 @@ class Claim(Config):
 
 
 @cache
-def load_claims(path: Path = CLAIMS) -> tuple[Claim, ...]:
-    """Read and check a file of claims.
+def load_claims() -> tuple[Claim, ...]:
+    """Read and check the claims.
 
     Raises:
         SrpoError: naming the claim and key that is wrong.
     """
-    raw = read_yaml(path)
+    raw = read_yaml(CLAIMS)
     named = [each.get("id", number) if isinstance(each, dict) else number for number, each in enumerate(raw)]
-    claims: tuple[Claim, ...] = tuple(validated(Claim, e, f"{path}: {n}") for n, e in zip(named, raw, strict=True))
+    claims: tuple[Claim, ...] = tuple(validated(Claim, e, f"{CLAIMS}: {n}") for n, e in zip(named, raw, strict=True))
     ids = [claim.id for claim in claims]
     if len(set(ids)) < len(ids):
-        raise SrpoError(f"{path}: two claims share an id: {', '.join(sorted({i for i in ids if ids.count(i) > 1}))}")
+        raise SrpoError(f"{CLAIMS}: two claims share an id: {', '.join(sorted({i for i in ids if ids.count(i) > 1}))}")
     return claims

@@ -25,7 +25,7 @@ from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import Experiment
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_bytes, read_events, read_json, read_mapping, write_bytes
-from srpo.ground.layout import Layout, RunFiles, RunId, is_published
+from srpo.ground.layout import Layout, RunFiles, RunId, is_published, model_description
 from srpo.ground.text import joined, plural
 from srpo.training.provenance import check_origin, checked_experiment, others_of
 
@@ -49,7 +49,7 @@ def _places() -> dict[str, Path]:
         "base_evaluations": base.evaluation,
         "base_samples": base.samples,
         "gaps": layout.gap("{model}", "{benchmark}"),
-        "models": layout.model_description("{model}"),
+        "models": model_description(layout.model("{model}")),
         "statistics": layout.statistics("{benchmark}"),
     }
 

@@ -161,8 +161,7 @@ def published_scores() -> dict[str, str]:
 
 def registered(results: Results) -> list[str]:
     """When the analysis of this experiment was registered, and what departs from it."""
-    registration = registration_of(results.experiment)
-    if registration is None:
+    if (registration := registration_of(results.experiment)) is None:
         return []
     departures = registration.departures(results.experiment)
     analysis = f"with the analysis of commit {registration.commit[:8]}"
@@ -204,14 +203,15 @@ def remarks(results: Results) -> list[str]:
             found.append(f"{results.benchmark_title(name)}: {copies} test questions are copies, intervals too narrow.")
         if trained := about.get("trained_tests"):
             found.append(f"{results.benchmark_title(name)}: {trained} test questions are train questions.")
-    last = max(results.budget_seconds.values())
-    for run in records(results.runs[results.runs["clock"] < last]):
-        if run["status"] == "finished":
-            name = results.run_title(*(run[key] for key in RUN_KEY))
-            found.append(f"{name} ended before the last budget ({run['stopped_by']}, step {run['steps']:.0f}).")
+    for base in records(results.bases):
+        if not base["question_scores"].any():
+            name = results.run_title(base["model"], base["benchmark"])
+            found.append(f"{name}: no answer of the untrained model is right. Does the reward read the model's format?")
     for run in records(results.runs[results.runs["status"] == "finished"]):
+        name = results.run_title(*(run[key] for key in RUN_KEY))
+        if run["clock"] < max(results.budget_seconds.values()):
+            found.append(f"{name} ended before the last budget ({run['stopped_by']}, step {run['steps']:.0f}).")
         if run["steps"] <= (first := results.experiment.methods[run["method"]].first_phase_steps or 0):
-            name = results.run_title(*(run[key] for key in RUN_KEY))
             found.append(f"{name} never left its first phase of {first} steps.")
     found += sentences(results)
     if others := others_of(results.experiment, Layout(results.root)):

@@ -11,7 +11,6 @@ import logging
 import os
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,7 +20,7 @@ from pydantic import Field, FiniteFloat
 from srpo.algorithm.method import Method, patched
 from srpo.experiment.config import Block, Experiment, FileContent, Files, FilesBenchmark, Tuned, short_name
 from srpo.ground.errors import SrpoError
-from srpo.ground.files import read_bytes, read_mapping, read_yaml, write_text
+from srpo.ground.files import read_bytes, read_mapping
 from srpo.ground.mistakes import validated
 from srpo.ground.repository import CONFIGS, method_files
 from srpo.ground.schema import Config, Count, Title, merged
@@ -112,25 +111,9 @@ def resolved_text(experiment: Experiment) -> str:
     return yaml.safe_dump(experiment.model_dump(mode="json"), sort_keys=False, width=120)
 
 
-def check_same(file: Path, experiment: Experiment) -> Any:
-    """What a file of a resolved experiment has, if it is there; an :class:`SrpoError` if that is another experiment."""
-    there = None
-    with suppress(SrpoError):  # no YAML is no experiment
-        there = read_yaml(file)
-    if isinstance(there, dict) and there.get("name", experiment.name) != experiment.name:
-        raise SrpoError(f"{file} has the experiment {there['name']}; choose another folder")
-    return there
-
-
-def write_resolved(text: str, path: Path) -> None:
-    """Write the file that all commands read, unless it has this content already."""
-    if not path.exists() or path.read_text() != text:
-        write_text(path, text)
-
-
-def experiment_file(name: str, config_root: Path = CONFIGS) -> Path:
+def experiment_file(name: str) -> Path:
     """The file of an experiment, from its name or its path."""
-    return Path(name) if Path(name).is_file() else _file_of("experiments", name, config_root)
+    return Path(name) if Path(name).is_file() else _file_of("experiments", name, CONFIGS)
 
 
 def _file_of(kind: str, name: str, config_root: Path) -> Path:
@@ -257,10 +240,14 @@ def _load_named(
     changed: Mapping[str, dict[str, Any]],
 ) -> dict[str, Any]:
     """The content of a name's file, with what it extends; ``changed`` is what an experiment changes of each method."""
-    if not _NAME.fullmatch(short_name(name)) or name == "base":  # base: the untrained model
-        raise SrpoError(f"{where}: {kind[:-1]} {name!r}: give another name, of letters, digits, points and hyphens")
     own_file = name.endswith(".yaml")  # anywhere; all others are in configs
     path = Path(name).expanduser() if own_file else _file_of(kind, name, config_root)
+    # what a search found and what the paper claims is of the method that has the name
+    shipped = method_files(config_root).get(short_name(name), path) if kind == "methods" else path
+    taken = short_name(name) == "base" or shipped.resolve() != path.resolve()  # base: the untrained model
+    if taken or not _NAME.fullmatch(short_name(name)):
+        what = "of letters, digits, points and hyphens, that no other method has"
+        raise SrpoError(f"{where}: {kind[:-1]} {name!r}: give another name, {what}")
     content = read_mapping(path) | {"name": short_name(name)}
 
     def read(parent: str) -> dict[str, Any]:

@@ -411,7 +411,8 @@ Clock = Annotated[WallClock | ModelledClock | CalibratedClock, Field(discriminat
 BUDGET_IS = {
     "wall": "measured time: a faster machine takes more steps within it",
     "modelled": "time on a modelled clock, which counts FLOPs at the same fixed rates on every machine",
-    "calibrated": "a number of steps: each counts the seconds of the paper's Qwen3-8B (figure 4b), on whatever machine",
+    "calibrated": "a number of steps: each counts the seconds of the paper's Qwen3-8B (figure 4b), on any machine and "
+    "for any model, though the paper's Qwen3-4B may have taken more steps",
 }
 """What a budget is, by the kind of the clock."""
 
@@ -419,7 +420,7 @@ BUDGET_IS = {
 class Training(Config):
     """Settings that all methods of an experiment share (table 3)."""
 
-    gone: ClassVar = {"overlong_prompts": "refuse", "stop_on": ...}
+    gone: ClassVar = {"overlong_prompts": "refuse", "stop_on": ..., "branch_gradients_every": ...}
 
     questions_per_batch: Count = 32
     rollouts_per_question: Annotated[int, Field(ge=2)] = 8
@@ -435,7 +436,6 @@ class Training(Config):
     # another number within the first budget, where runs rise fastest
     validate_every_in_first_budget: Annotated[Count | None, Field(exclude_if=lambda every: every is None)] = None
     validation: Sampling = Sampling()
-    branch_gradients_every: Count = 50
     clock: Clock
     budget_seconds: dict[Annotated[str, Field(pattern=r"^[\w.-]+$")], Positive]
     max_steps: Count | None = None
@@ -566,10 +566,10 @@ class Tuned(Config):
 
 
 CHANGEABLE_ON_RESUME = {
-    "training": {"micro_batch_size", "branch_gradients_every"},
+    "training": {"micro_batch_size"},
     "execution": {"max_tokens_per_rank", "gradient_checkpointing", "offload_teacher", "rollout_memory_fraction"},
 }
-"""Memory and diagnostic settings. They may change when a run is resumed: they cost memory or time, the result stays."""
+"""Memory settings. They may change when a run is resumed: they cost memory or time, the result stays."""
 
 NOT_PART_OF_IDENTITY = CHANGEABLE_ON_RESUME | {
     "model": {"title", "path", "shape", "stored"},

@@ -153,30 +153,11 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def append_event(path: Path, event: dict[str, Any]) -> None:
-    """Append one JSON line and flush it to the operating system. It replaces a last line that a kill cut off."""
-    line = (json.dumps(event, allow_nan=False) + "\n").encode()
+    """Append one JSON line and flush it to the operating system. Who begins to write has read and replaced the log."""
     with _intact(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as log:
-            if cut_off := _cut_off_bytes(path):
-                log.truncate(log.tell() - cut_off)
-            log.write(line)
-
-
-def _cut_off_bytes(path: Path) -> int:
-    """Number of bytes after the last newline: a line that a kill cut off."""
-    end = next(end for end, whole in _ends(path, 4096) if b"\n" in end or whole)
-    return len(end) - end.rfind(b"\n") - 1
-
-
-def _ends(path: Path, size: int) -> Iterator[tuple[bytes, bool]]:
-    """The last bytes of a file, then twice as many each time; and whether that is the whole file."""
-    with path.open("rb") as log:
-        total = log.seek(0, os.SEEK_END)
-        while True:
-            log.seek(max(0, total - size))
-            yield log.read(min(size, total)), size >= total  # a device such as /dev/full has no end
-            size *= 2
+            log.write((json.dumps(event, allow_nan=False) + "\n").encode())
 
 
 def read_events(path: Path) -> Iterator[dict[str, Any]]:
@@ -204,9 +185,12 @@ def rewind(path: Path, step: int) -> list[dict[str, Any]]:
 
 def read_last_events(path: Path, size: int = 16384) -> list[dict[str, Any]]:
     """The complete events at the end of an append-only log, at least one if there is one."""
-    # the first line is complete only if this is the start of the file, the last one only if it was not cut off
-    found = ((end.split(b"\n")[0 if whole else 1 : -1], whole) for end, whole in _ends(path, size))
-    lines = next(lines for lines, whole in found if lines or whole)
+    with path.open("rb") as log:
+        start = max(0, log.seek(0, os.SEEK_END) - size)
+        log.seek(start)
+        lines = log.read().split(b"\n")[1 if start else 0 : -1]  # not those that begin before, or that a kill cut off
+    if start and not lines:
+        return read_last_events(path, 2 * size)
     return [_json_object(line, f"{path}, one of the last lines", path.name) for line in lines]
 
 

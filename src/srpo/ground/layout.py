@@ -108,7 +108,7 @@ class RunFiles:
     """Log of single groups of rollouts, for the report."""
 
     watch = _Place("watch.jsonl")
-    """Log of alarms and warnings (``srpo/watch.py``); exists if there was one."""
+    """Log of alarms and warnings (:mod:`srpo.training.watch`); exists if there was one."""
 
     @property
     def logs(self) -> tuple[Path, ...]:
@@ -199,10 +199,6 @@ class Layout:
     def model(self, model: str) -> Path:
         return self.folder / "models" / model
 
-    def model_description(self, model: str) -> Path:
-        """The description of a base model; exists when the model is complete."""
-        return model_description(self.model(model))
-
     def base(self, model: str, benchmark: str) -> Path:
         return self.folder / "base" / model / benchmark
 
@@ -222,11 +218,7 @@ class Layout:
     @property
     def any_run(self) -> RunFiles:
         """Patterns of every run's files, with :data:`RUN_PATH`'s wildcards."""
-        return self.runs_of("{model}")
-
-    def runs_of(self, model: str) -> RunFiles:
-        """Patterns of the files of a model's runs."""
-        return RunFiles(self.folder / "runs" / RUN_PATH.replace("{model}", model))
+        return RunFiles(self.folder / "runs" / RUN_PATH)
 
     def log(self, *names: str) -> Path:
         """What a rule printed, by kind of result and name: ``log("data", "physics", "test")``."""
@@ -242,7 +234,7 @@ class Layout:
 
 
 def model_description(folder: Path) -> Path:
-    """``base.json`` in a base model's folder."""
+    """``base.json`` in a base model's folder; exists when the model is complete."""
     return folder / "base.json"
 
 

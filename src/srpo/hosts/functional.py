@@ -19,7 +19,6 @@ from srpo.algorithm.advantage import group_advantages
 from srpo.algorithm.branches import logged_branches
 from srpo.algorithm.diagnostics import weight_metrics
 from srpo.algorithm.distribution import LOWEST, entropy, token_and_top_k_log_probs, top_k_ids
-from srpo.algorithm.importance import sampler_mismatch
 from srpo.algorithm.method import Method, patched
 from srpo.algorithm.objective import branch_losses, objective
 from srpo.algorithm.targets import NOT_COMPUTED, WorkerTargets
@@ -296,11 +295,7 @@ def loss(
     metrics |= {f"routing/{name}_fraction": routes.takes(name).float().mean().item() for name in logged}
     if trained.any():
         metrics["actor/rollout_is_weight"] = losses.rollout_is_weight[trained].mean().item()
-        mismatch = sampler_mismatch(old[trained], sampled[trained])
-        means = {name: (total / trained.sum()).item() for name, total in mismatch.items()}
-        metrics["rollout_corr/log_prob_abs"] = means["log_prob_difference"]
-        metrics["rollout_corr/log_prob_rms"] = means["log_prob_difference_squared"] ** 0.5
-        metrics["rollout_corr/k3_kl"] = means["k3_kl"]
+        metrics["rollout_corr/log_prob_rms"] = (old - sampled)[trained].double().square().mean().sqrt().item()
     if losses.policy_tokens > 0:
         metrics["actor/clip_fraction"] = (losses.clipped / losses.policy_tokens).item()
     if len(nats):

@@ -41,7 +41,6 @@ def rehearsal(experiment: Experiment) -> Experiment:
     short = {
         "warmup_steps": 1,
         "validate_every": 1,  # the last validation and checkpoint compile nothing
-        "branch_gradients_every": 2,
         "validation": validation.model_copy(update={"rollouts": ROLLOUTS}),
         "budget_seconds": {label: seconds},
         "max_steps": STEPS,

@@ -47,10 +47,6 @@ class Policy(ABC):
         """One optimizer step per mini-batch; the teacher moves as its kind says, by default after the last."""
         return self.worker.update_actor(batch)
 
-    def compute_gradient_norm(self, batch: TensorDict) -> TensorDict:
-        """The gradient norm that an update with one mini-batch would have; nothing is updated."""
-        return self.worker.compute_gradient_norm(batch)
-
     def save_checkpoint(self, folder: Path, step: int) -> None:
         """Write weights, optimizer, schedule and teacher below ``folder``."""
         self.worker.save_checkpoint(str(folder.absolute()), None, step)
@@ -82,22 +78,14 @@ def update_metrics(output: TensorDict) -> dict[str, float]:
     metrics["actor/grad_norm"] = values["grad_norm"].mean().item()
     metrics["actor/skipped_updates"] = (~values["grad_norm"].isfinite()).sum().item()
     metrics["actor/learning_rate"] = values["lr"][-1].item()
-    if "teacher/distance" in values:
-        metrics["teacher/distance"] = values["teacher/distance"][-1].item()
     for name, worst in DEVICE_MEMORY.items():
         if name in values:
             metrics[name] = worst(values[name]).item()
     for name, total, count in (
         ("loss/divergence", "sum/divergence", "sum/distilled_tokens"),
-        ("weights/loss_scale", "sum/weighted_divergence", "sum/divergence"),
         ("actor/clip_fraction", "sum/clipped_tokens", "sum/policy_tokens"),
         ("actor/rollout_is_weight", "sum/rollout_is_weight", "sum/trained_tokens"),
-        ("actor/rollout_is_truncated_fraction", "sum/rollout_is_truncated", "sum/trained_tokens"),
-        ("rollout_corr/log_prob_abs", "sum/log_prob_difference", "sum/trained_tokens"),
         ("rollout_corr/log_prob_rms", "sum/log_prob_difference_squared", "sum/trained_tokens"),
-        ("rollout_corr/k3_kl", "sum/k3_kl", "sum/trained_tokens"),
-        ("student/top_k_mass", "sum/student_top_k_mass", "sum/distilled_tokens"),
-        ("teacher/top_k_mass", "sum/teacher_top_k_mass", "sum/distilled_tokens"),
     ):
         if {total, count} <= values.keys() and values[count].sum() > 0:
             metrics[name] = (values[total].sum() / values[count].sum()).item()
@@ -106,12 +94,7 @@ def update_metrics(output: TensorDict) -> dict[str, float]:
     return metrics
 
 
-def gradient_norm(output: TensorDict) -> float:
-    """The gradient norm of the one mini-batch in ``output`` of ``compute_gradient_norm``, before clipping."""
-    return _numbers(output)["grad_norm"][0]
-
-
 def _numbers(output: TensorDict) -> dict[str, list[float]]:
-    names = ("loss/", "sum/", "grad_norm", "lr", "perf/device_", "teacher/distance")
+    names = ("loss/", "sum/", "grad_norm", "lr", "perf/device_")
     metrics = {name: value for name, value in tu.get(output, "metrics").items() if name.startswith(names)}
     return {name: [value] if isinstance(value, float) else [float(v) for v in value] for name, value in metrics.items()}

@@ -24,7 +24,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from transformers import AutoModelForCausalLM, GenerationConfig, PretrainedConfig
 from verl.utils import tensordict_utils as tu
-from verl.utils.device import get_device_id, get_torch_device
+from verl.utils.device import get_torch_device
 from verl.utils.fsdp_utils import load_fsdp_model_to_gpu, offload_fsdp_model_to_cpu
 from verl.utils.torch_dtypes import PrecisionType
 from verl.utils.transformers_compat import drop_tied_target_keys
@@ -62,10 +62,6 @@ def write_weights(folder: Path, tensors: dict[str, Tensor], config: PretrainedCo
     model.save_pretrained(folder, state_dict=tensors)
 
 
-NORM_PART = 2**20
-"""Weights whose float64 copy is made at a time; a whole embedding's would be written to memory and read again."""
-
-
 class SelfTeacherEngine(FSDPEngineWithLMHead):
     """The student, its optimizer and the ``teacher``'s weights; None if it has none of its own, as a live one."""
 
@@ -73,7 +69,6 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
     teacher: Any = None
     offload_teacher = False
     _student_moved = False
-    _measures_only = False
 
     # ------------------------------------------------------------ the teacher
 
@@ -102,9 +97,6 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
 
     def optimizer_step(self) -> float:
         """verl's step, which skips non-finite gradients; then the teacher's, if it follows each update."""
-        if self._measures_only:
-            norm = torch.nn.utils.get_total_norm([p.grad for p in self.module.parameters() if p.grad is not None])
-            return (norm.full_tensor() if isinstance(norm, DTensor) else norm).item()
         grad_norm = super().optimizer_step()
         if math.isfinite(grad_norm):
             self._student_moved = True
@@ -138,41 +130,6 @@ class SelfTeacherEngine(FSDPEngineWithLMHead):
             _reshard(self.teacher)
             if self.offload_teacher:
                 _offload(self.teacher)
-
-    @torch.no_grad()
-    def teacher_distance(self) -> float:
-        """How far the teacher's weights are from the student's, in parts of the student's norm; 0 if it has none.
-
-        All ranks take part.
-        """
-        if self.teacher is None:
-            return 0.0
-        squares = []
-        for slow, fast in zip(self.teacher.parameters(), self.module.parameters(), strict=True):
-            parts = (_local(weights).flatten().split(NORM_PART) for weights in (slow, fast))
-            for theirs, ours in zip(*parts, strict=True):
-                theirs, ours = theirs.to(ours.device), ours.to(theirs.dtype)
-                norms = [torch.linalg.vector_norm(part, dtype=torch.float64) for part in (theirs - ours, ours)]
-                squares.append(torch.stack(norms).square())
-        total = torch.stack(squares).sum(0).to(get_device_id())
-        torch.distributed.all_reduce(total)
-        difference, norm = total.sqrt().tolist()
-        return difference / norm
-
-    # ------------------------------------------------------------ gradients
-
-    @contextmanager
-    def measuring_gradients(self) -> Iterator[None]:
-        """Within this context, updates only compute the norm of their gradients."""
-        self._measures_only = True
-        try:
-            yield
-        finally:
-            self._measures_only = False
-
-    def lr_scheduler_step(self) -> float:
-        """verl's step of the schedule, unless updates are only measured."""
-        return self.lr_scheduler.get_last_lr()[0] if self._measures_only else super().lr_scheduler_step()
 
     # ------------------------------------------------------------ checkpoints
 

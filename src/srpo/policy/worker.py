@@ -23,7 +23,6 @@ from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from srpo.algorithm.branches import BRANCHES, DROPPED, index_of
 from srpo.algorithm.distribution import top_k_with_tail
-from srpo.algorithm.importance import sampler_mismatch
 from srpo.algorithm.method import Method
 from srpo.algorithm.objective import Losses, branch_losses, objective
 from srpo.algorithm.targets import WorkerTargets
@@ -105,32 +104,23 @@ def srpo_loss(method: Method, model_output: dict, data: TensorDict, dp_group: ob
     losses = branch_losses(method, targets, model_output["log_probs"], student)
     denominator = data["batch_num_tokens"] / data["dp_size"]
     values = {f"loss/{name}": (loss.detach() / denominator).item() for name, loss in losses.by_branch.items()}
-    values |= {f"sum/{name}": value.item() for name, value in _sums(method, targets, losses, student).items()}
+    values |= {f"sum/{name}": value.item() for name, value in _sums(targets, losses).items()}
     metrics = {name: Metric(value=value, aggregation=AggregationType.SUM) for name, value in values.items()}
     return objective(losses, denominator), metrics
 
 
-def _sums(method: Method, targets: WorkerTargets, losses: Losses, student: Tensor | None) -> dict[str, Tensor]:
-    """What the logged means are ratios of; each micro-batch of each rank has all of them, because verl averages them.
-
-    Args:
-        student: [distilled, K + 1] log-probs of the top K and the tail, if there are distilled tokens.
-    """
+def _sums(targets: WorkerTargets, losses: Losses) -> dict[str, Tensor]:
+    """What the logged means are ratios of; each micro-batch of each rank has all of them, as verl averages them."""
     trained = targets.branch != index_of(DROPPED.name)  # false for filler rows
-    correction = losses.rollout_is_weight[trained]
-    tail = torch.zeros(0) if student is None else student.detach()[:, -1]
+    mismatch = (losses.old_log_prob - targets.rollout_log_prob)[trained].double()
     return {
         "trained_tokens": trained.sum(),
-        "rollout_is_weight": correction.sum(),
-        "rollout_is_truncated": (correction >= method.rollout_is_threshold).sum(),
-        **sampler_mismatch(losses.old_log_prob[trained], targets.rollout_log_prob[trained]),
+        "rollout_is_weight": losses.rollout_is_weight[trained].sum(),
+        "log_prob_difference_squared": mismatch.square().sum(),
         "policy_tokens": losses.policy_tokens,
         "clipped_tokens": losses.clipped,
         "distilled_tokens": torch.tensor(len(losses.divergence)),
         "divergence": losses.divergence.sum(),
-        "weighted_divergence": (losses.divergence * targets.divergence_weight).sum(),
-        "student_top_k_mass": -tail.expm1().sum(),
-        "teacher_top_k_mass": -targets.teacher_log_probs[:, -1:].expm1().sum(),
     }
 
 
@@ -182,31 +172,17 @@ class SRPOWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def update_actor(self, data: TensorDict) -> TensorDict:
-        """verl's update with what is kept; its metrics also have how far the teacher is from the student after it.
-
-        On GPUs they have the memory use (``interface.DEVICE_MEMORY``), too.
-        """
-        output = self._update(data)
-        self.actor.engine.end_batch()
-        # collectives: every rank takes part
-        more = {} if get_device_name() == "cpu" else _worst_device_memory()
-        if self._method.needs_teacher:
-            more["teacher/distance"] = self.actor.engine.teacher_distance()
-        if output is not None:
-            tu.assign_non_tensor_data(output, "metrics", tu.get(output, "metrics") | more)
-        return output
-
-    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
-    def compute_gradient_norm(self, data: TensorDict) -> TensorDict:
-        """An update's metrics, among them its gradient norm before clipping, without the update."""
-        with self.actor.engine.measuring_gradients():
-            return self._update(data)
-
-    def _update(self, data: TensorDict) -> TensorDict:
+        """verl's update with what is kept; on GPUs its metrics have the memory use (``interface.DEVICE_MEMORY``)."""
         self.kept.add(data, "top_k_ids")
         self.kept.add(data, "teacher_log_probs")
         del data["kept"]
-        return super().update_actor(data)
+        output = super().update_actor(data)
+        self.actor.engine.end_batch()
+        # a collective: every rank takes part
+        more = {} if get_device_name() == "cpu" else _worst_device_memory()
+        if output is not None:
+            tu.assign_non_tensor_data(output, "metrics", tu.get(output, "metrics") | more)
+        return output
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def compute_teacher_log_prob(self, data: TensorDict) -> TensorDict:

@@ -121,8 +121,6 @@ def _convert_gguf(model: GgufModel, folder: Path, train_splits: dict[str, Path])
     disable_progress_bar()
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     network = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
-    if quantizer := getattr(network, "hf_quantizer", None):  # of transformers 5.24, which would not save the model
-        quantizer.remove_quantization_config(network)
     # transformers reads them right for the model, but takes the token that begins a text for the one that ends it
     tokenizer.eos_token, tokenizer.pad_token = (
         tokenizer.convert_ids_to_tokens(network.config.eos_token_id if token is None else token)

@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from srpo.ground.files import append_event, read_events
+from srpo.ground.files import append_event, read_events, write_events
 from srpo.ground.layout import RunFiles
 from srpo.training import checkpoints
 from srpo.training.interruption import job_end
@@ -57,7 +57,8 @@ def attempt(command: Sequence[str], folder: Path, log: Path, requeue: str = "") 
     record = RunFiles(folder).attempts
     number = 1 + max((event["attempt"] for event in read_events(record)), default=0)
     job = {"host": socket.gethostname(), "job": os.environ.get("SLURM_JOB_ID", "")}
-    append_event(record, {"attempt": number, "event": "start", "time": time.time(), "step": before, **job})
+    start = {"attempt": number, "event": "start", "time": time.time(), "step": before, **job}
+    write_events(record, [*read_events(record), start])
 
     status, told_to_stop = _supervise(command, _fresh_log(log, number), end)
     step = newest_step(folder)

@@ -299,9 +299,13 @@ def _tags(spec: dict[str, Any], provenance: dict[str, Any], files: RunFiles) -> 
     # rules of the watch that gave an alarm, then those that only warned
     levels = summary_of(Signal(**event) for event in read_events(files.watch))
     said = "; ".join(f"{level}: {', '.join(rules)}" for level, rules in levels.items() if rules)
-    commit = provenance.get("commit", "unknown")
-    git = {"mlflow.source.name": "srpo", "mlflow.source.git.commit": commit.removesuffix("-dirty")}
-    return git | {"commit": commit, "srpo.watch": said or "nothing"} | {k: str(v) for k, v in spec["id"].items()}
+    tags = {"mlflow.source.name": "srpo", "srpo.watch": said or "nothing"} | {k: str(v) for k, v in spec["id"].items()}
+    if commit := provenance.get("commit"):
+        tags |= {"commit": commit, "mlflow.source.git.commit": commit.removesuffix("-dirty")}
+    if training := spec.get("training"):  # no parameter: a run may go on to another budget
+        budgets = ", ".join(f"{name} = {seconds:g} s" for name, seconds in training["budget_seconds"].items())
+        tags["budgets"] = f"{budgets} of the {training['clock']['kind']} clock"
+    return tags
 
 
 def _scores(files: RunFiles) -> Iterator[tuple[str, float, int, int]]:

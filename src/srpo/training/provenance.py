@@ -115,34 +115,35 @@ def prepare_run_folder(run_folder: Path, origin: dict[str, Any]) -> None:
     again. Keys that came or went do not. What only goes on to a longer budget is never deleted.
     """
     files = RunFiles(run_folder)
-    before = read_mapping(files.origin) if files.origin.exists() else None
+    before = read_mapping(files.origin) if files.origin.exists() else {}
     last = next(iter(deque(read_events(files.steps), maxlen=1)), None)
     if last and not before:
         raise SrpoError(
             f"{run_folder}: {last['step']} steps are there, but no {files.origin.name}; delete the folder to start over"
         )
-    if last and before and (found := _differences(before, origin)) and not _prolongs(before, origin, found):
+    found, finished = _differences(before, origin) if before else {}, files.finished.exists()
+    if last and not _prolongs(before, origin, found):
         others = {key: value for key, value in found.items() if not key.startswith("packages.")}
-        if files.finished.exists() and not others:
+        if finished and not others:
             return
-        longer = any(_prolongs(before, origin, {key: values}) for key, values in others.items())
-        if not files.finished.exists() or longer:
+        if not finished or any(_prolongs(before, origin, {key: values}) for key, values in others.items()):
             raise SrpoError(
                 f"{run_folder}: {last['step']} steps were trained with other settings: {listed(found)}; "
                 "restore them, or delete the folder to start over"
             )
         _set_aside(files, found)
-    elif last and before and not found and files.finished.exists() and (edited := _edited(before, origin)):
+    elif last and finished and not found:
+        if not (edited := _edited(before, origin)):
+            return  # it keeps what it was trained with
         _set_aside(files, edited)
-    if before and _differences(before, origin):
+    elif found:
         files.finished.unlink(missing_ok=True)  # with a longer budget the run is no longer finished
-    if not (last and files.finished.exists()):  # a finished run keeps what it was trained with
-        if before and files.steps.exists():  # all that trained it, the last last
-            for key in ("source", "processor", "gpu"):
-                old, now = (each["provenance"].get(key) or "" for each in (before, origin))
-                if old:
-                    origin["provenance"][key] = old if old.endswith(now) else f"{old}, {now}"
-        write_text(files.origin, yaml.safe_dump(origin, sort_keys=False))
+    if before and files.steps.exists():  # all that trained it, the last last
+        for key in ("source", "processor", "gpu"):
+            old, now = (each["provenance"].get(key) or "" for each in (before, origin))
+            if old:
+                origin["provenance"][key] = old if old.endswith(now) else f"{old}, {now}"
+    write_text(files.origin, yaml.safe_dump(origin, sort_keys=False))
 
 
 def checked_experiment(layout: Layout) -> Experiment:

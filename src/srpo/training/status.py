@@ -50,7 +50,7 @@ class RunStatus:
         last_change: when its files last changed, in seconds since the epoch.
         error: the last error line of the last failed attempt; None once the run is trained. Or a file that is damaged,
             or that the folder of a run that was made is gone.
-        signals: alarms and warnings of ``srpo/watch.py``, in the order of their steps.
+        signals: alarms and warnings of :mod:`srpo.training.watch`, in the order of their steps.
         host_memory: GB of host memory of the run's processes after its last step.
     """
 

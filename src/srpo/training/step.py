@@ -10,7 +10,6 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from srpo.algorithm.branches import trained_branches
 from srpo.algorithm.method import Method
 from srpo.algorithm.rollouts import Rollouts, TeacherLogProbs
 from srpo.algorithm.routing import NO_SIBLING, route
@@ -18,7 +17,7 @@ from srpo.algorithm.targets import Targets, make_targets, mini_batches
 from srpo.experiment.config import RunSpec
 from srpo.ground.seeds import derive_seed
 from srpo.policy.batches import Entries, kept_entry, pack_targets, rollouts_of, sequence_batch
-from srpo.policy.interface import Policy, gradient_norm, update_metrics
+from srpo.policy.interface import Policy, update_metrics
 from srpo.policy.placement import Bundle, Placement, Prompts, RowOrder, bundle_rollouts
 from srpo.questions.prompts import response_texts, student_prompts, teacher_prompt_ids
 from srpo.questions.rewards import compute_reward, in_format
@@ -211,37 +210,11 @@ class Step:
             return make_targets(self.method, batch.rollouts, batch.routes, batch.mini_batches, old_log_probs, teacher)
 
     def update(self, batch: Batch, targets: Mapping[int, Targets]) -> dict[str, float]:
-        """One optimizer step per mini-batch; before it, in some steps, measure the gradient of each branch."""
-        measured = {}
-        if self.number % self.training.branch_gradients_every == 0:
-            measured = self.branch_gradients(batch, targets)
+        """One optimizer step per mini-batch."""
         with self.phases.measure("update"):
             output = self.policy.update_actor(self._update_data(batch, batch.mini_batches, targets))
         self._count("update", batch, batch.mini_batches, batch.rollouts.prompts, times=3)
-        return measured | update_metrics(output)
-
-    # ------------------------------------------------------------ diagnostics
-
-    def branch_gradients(self, batch: Batch, targets: Mapping[int, Targets]) -> dict[str, float]:
-        """The gradient norm of each branch's part of the loss on the first mini-batch, if it has several branches.
-
-        Not on the clock.
-        """
-        names, lengths = batch.routes.names, batch.lengths(batch.mini_batches[0])
-        by_branch: dict[str, list[int]] = {}
-        for row in lengths:
-            by_branch.setdefault(names[row], []).append(row)
-        if len(by_branch) < 2:
-            return {}
-        self.phases.current = "branch gradients"
-        metrics = {}
-        for branch in trained_branches(by_branch):
-            own = by_branch[branch.name]
-            output = self.policy.compute_gradient_norm(self._update_data(batch, [own], targets))
-            # the batch divides by its own tokens, the loss by the mini-batch's tokens
-            share = sum(lengths[row] for row in own) / sum(lengths.values())
-            metrics[f"grad_norm/{branch.name}"] = share * gradient_norm(output)
-        return metrics
+        return update_metrics(output)
 
     # ------------------------------------------------------------ batches
 

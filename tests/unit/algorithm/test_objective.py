@@ -13,9 +13,7 @@ from helpers import load_method
 from verl.trainer.ppo.core_algos import compute_policy_loss_vanilla
 
 from srpo.algorithm.branches import BRANCHES, Branch, index_of
-from srpo.algorithm.distribution import top_k_with_tail
-from srpo.algorithm.importance import truncated_ratio
-from srpo.algorithm.objective import branch_losses, objective, policy_loss
+from srpo.algorithm.objective import branch_losses, objective, policy_loss, truncated_ratio
 from srpo.algorithm.targets import NOT_COMPUTED, WorkerTargets
 from srpo.ground.errors import SrpoError
 from srpo.policy.batches import jagged, pack_targets
@@ -161,32 +159,6 @@ def test_a_log_prob_that_is_not_a_number_is_not_taken_for_one_that_is_missing(fi
     assert losses.by_branch["mix"].isnan()
 
 
-@pytest.mark.parametrize("within", [False, True], ids=["ids-before", "ids-in-the-update"])
-def test_top_k_mass_is_a_sum_over_distilled_tokens(within):
-    rows = {0: some_targets(["grpo"]), 1: some_targets(["sdpo"] * 4)}
-    ids, vocabulary = torch.tensor([[5, 1], [5, 1], [5, 6], [1, 5]]), 8
-    student = torch.tensor([[0.5, 0.2, 0.3]] * 4).log()
-    teacher = torch.full((4, vocabulary), 0.05).log()
-    teacher[:, 5], teacher[:, [1, 6]] = math.log(0.55), math.log(0.1)
-    kept_ids, kept = (ids[:0], teacher) if within else (ids, top_k_with_tail(teacher, ids))
-    data = {
-        "targets": jagged([*pack_targets(rows)["targets"][0].values()]),
-        "batch_num_tokens": 5,
-        "dp_size": 1,
-    }
-    data["top_k_ids"] = jagged([ids.flatten()[:0], kept_ids.flatten()])
-    data["teacher_log_probs"] = jagged([kept.flatten()[:0], kept.flatten()])
-    output = {"log_probs": torch.full((5,), -1.0), "student_log_probs": student, "top_k_ids": ids}
-    _, metrics = srpo_loss(load_method("srpo"), output, data)
-    sums = {name.removeprefix("sum/"): metric.aggregate() for name, metric in metrics.items()}
-    assert {name: sums[name] for name in ("distilled_tokens", "trained_tokens")} == {
-        "distilled_tokens": 4,
-        "trained_tokens": 5,
-    }
-    assert sums["student_top_k_mass"] == pytest.approx(4 * 0.7)
-    assert sums["teacher_top_k_mass"] == pytest.approx(4 * 0.65)
-
-
 def test_a_micro_batch_without_distilled_tokens_has_the_same_sums():
     """verl averages each sum over ranks and micro-batches, so that none may be missing."""
     nothing = {"batch_num_tokens": 5, "dp_size": 1}
@@ -198,8 +170,7 @@ def test_a_micro_batch_without_distilled_tokens_has_the_same_sums():
         _, metrics = srpo_loss(load_method("srpo"), {"log_probs": torch.tensor([-1.0])}, nothing | entry)
         names.append(set(metrics))
         assert metrics["sum/trained_tokens"].aggregate() == (branch == "grpo")
-        assert metrics["sum/student_top_k_mass"].aggregate() == 0
-    assert names[0] == names[1] >= {"sum/teacher_top_k_mass", "loss/sdpo", "loss/grpo"}
+    assert names[0] == names[1] >= {"sum/divergence", "loss/sdpo", "loss/grpo"}
 
 
 @pytest.mark.parametrize("branch_beside", ["dropped", "sdpo"])

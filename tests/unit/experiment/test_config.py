@@ -146,6 +146,15 @@ def test_a_shipped_experiment_keeps_its_name(own: Path, tmp_path: Path) -> None:
     assert load_experiment(content | {"title": "Mine"}, own, where=str(shipped)).title == "Mine"
 
 
+@pytest.mark.parametrize("name", ["srpo", "base"])
+def test_an_own_method_has_a_name_of_its_own(name: str, tmp_path: Path) -> None:
+    """Tuned values, claims and the paper's numbers are of the shipped method; the untrained model is called base."""
+    file = tmp_path / f"{name}.yaml"
+    file.write_text("extends: grpo\ntitle: Mine\n")
+    with refused("give another name"):
+        load_experiment(MINE | {"matrix": [BARE | {"methods": [str(file)]}], "overrides": {}})
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -154,7 +163,6 @@ def test_a_shipped_experiment_keeps_its_name(own: Path, tmp_path: Path) -> None:
         ({"evaluation": {"temperature": 1.0}}, ["evaluation.temperature = 1.0", "validation.temperature = 0.6"]),
         ({"overrides": {"srpo": {"success_buffer": True}}}, ["success_buffer = true: give a number"]),
         ({"overrides": {"ppo": {"learning_rate": 1.0}}}, ["overrides.ppo: not a method of the matrix"]),
-        ({"matrix": [BARE | {"methods": ["base"]}]}, ["method 'base': give another name"]),
         ({"matrix": [BARE | {"benchmarks": ["miniature/physics", "sdpo/physics"]}]}, ["share a name"]),
     ],
 )

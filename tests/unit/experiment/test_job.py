@@ -18,7 +18,7 @@ from srpo.experiment.config import Experiment
 from srpo.experiment.job import Job, job_of, read_job
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_json
-from srpo.ground.layout import Layout, RunFiles
+from srpo.ground.layout import Layout, RunFiles, model_description
 from srpo.ground.repository import CONFIGS
 
 SECTIONS = (*("experiment", "model", "benchmark", "method", "training", "execution", "evaluation", "code", "version"),)
@@ -158,7 +158,7 @@ def copy_questions(layout: Layout) -> None:
 
 
 def make_another_base_model(layout: Layout) -> None:
-    layout.model_description("miniature-tiny").write_text('{"sha256": "ab"}')
+    model_description(layout.model("miniature-tiny")).write_text('{"sha256": "ab"}')
 
 
 def restore_the_run(layout: Layout) -> None:

@@ -28,18 +28,6 @@ def test_a_line_cut_off_by_a_kill_is_not_read(tmp_path):
     assert list(read_events(path)) == [{"step": 1}]
 
 
-@pytest.mark.parametrize("before", [[], [{"step": 1}], [{"step": 1, "text": "x" * 9000}]])
-@pytest.mark.parametrize("cut_off", ['{"st', '{"step": 2, "text": "' + "y" * 9000])
-def test_a_line_cut_off_by_a_kill_makes_way_for_the_next(before, cut_off, tmp_path):
-    path = tmp_path / "events.jsonl"
-    for event in before:
-        append_event(path, event)
-    with path.open("a") as log:
-        log.write(cut_off)
-    append_event(path, {"step": 3})
-    assert list(read_events(path)) == [*before, {"step": 3}]
-
-
 def test_what_a_killed_writer_had_begun_is_deleted(tmp_path):
     begun = tmp_path / ".summary.json.123.partial"
     begun.write_text("{")

@@ -10,7 +10,7 @@ from srpo.ground.repository import CONFIGS
 from srpo.plan.rehearse import CHECK, rehearsal
 
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiments").glob("*.yaml"))
-SHORT = {"warmup_steps", "validate_every", "branch_gradients_every", "validation", "budget_seconds", "max_steps"}
+SHORT = {"warmup_steps", "validate_every", "validation", "budget_seconds", "max_steps"}
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

@@ -10,7 +10,7 @@ from tensordict import TensorDict
 from torch import Tensor
 
 from srpo.algorithm.targets import Targets
-from srpo.policy.batches import NOT_KEPT, jagged, kept_entry, sequence_batch
+from srpo.policy.batches import jagged, kept_entry, sequence_batch
 from srpo.policy.placement import RowOrder
 from srpo.policy.worker import KEPT, KeptLogProbs
 
@@ -113,7 +113,3 @@ def test_the_driver_sees_a_few_numbers_a_token(name, kept_vocabulary, questions,
     update_with(run, before_update(run, rollouts))
     assert seen[-1] == "update"
     assert ("teacher" in seen) is run.method.routing.needs_teacher
-
-
-def test_no_rollout_has_the_number_of_a_filler():
-    assert NOT_KEPT < 0

@@ -7,9 +7,8 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 from paths import ROOT
 
-from srpo.algorithm.method import Method
 from srpo.experiment.compose import load_experiment
-from srpo.experiment.config import Execution, RunSpec, Training
+from srpo.experiment.config import RunSpec
 from srpo.ground.repository import CONFIGS
 from srpo.policy.verl_config import compose_verl_config
 
@@ -75,26 +74,3 @@ def test_key_exists_in_verl_and_is_not_set(
     found = [OmegaConf.select(config, READ_HERE[here], default=missing) for config in configs]
     assert found[0] is not missing
     assert found[0] == found[1]
-
-
-def test_every_number_of_a_run_has_a_row_or_is_ours() -> None:
-    """A new key of a method, of training or of execution is named in a table, or below."""
-    ours = {
-        *("name", "title", "module", "routing", "preserve_loss_scale"),
-        *(
-            "validate_every_in_first_budget",
-            "validation",
-            "branch_gradients_every",
-            "clock",
-            "budget_seconds",
-        ),
-        *("driver", "precision", "offload_teacher", "deterministic_rollouts", "verl_overrides"),
-        *("distillation_topk", "distillation_alpha", "distillation_is_clip", "max_reprompt_len", "tracking"),
-        *("teacher", "teacher_update_rate", "teacher_context", "entropy_beta", "mix_lambda"),
-        *("rlsd_lambda", "rlsd_clip", "group_weight", "first_phase_steps", "second_routing"),
-        *("success_buffer", "kl_coef"),
-    }
-    tables = PAGE.split("## Names")[1].split("\n## ")[0]
-    named = set(re.findall(r"^\| `(\w+)` \|", tables, re.MULTILINE))
-    assert named.isdisjoint(ours)
-    assert {*Method.model_fields, *Training.model_fields, *Execution.model_fields} == named | ours

@@ -130,15 +130,7 @@ def test_updates_equal_transformers_and_adamw(name, questions, tied, execution, 
     log_ratios = [value for loss in losses for value in loss.log_ratios]
     corrections = [min(math.exp(value), 2) for value in log_ratios]
     assert metrics["actor/rollout_is_weight"] == pytest.approx(fmean(corrections), abs=1e-5)
-    assert metrics["actor/rollout_is_truncated_fraction"] == pytest.approx(fmean([w == 2 for w in corrections]))
-    assert metrics["rollout_corr/log_prob_abs"] == pytest.approx(fmean([abs(x) for x in log_ratios]), rel=1e-4)
     assert metrics["rollout_corr/log_prob_rms"] == pytest.approx(math.sqrt(fmean(x * x for x in log_ratios)), rel=1e-4)
-    k3 = fmean([math.exp(value) - 1 - value for value in log_ratios])
-    assert metrics["rollout_corr/k3_kl"] == pytest.approx(k3, rel=1e-4)
-    masses = [value for loss in losses for value in loss.masses]
-    for name, own in zip(("student", "teacher"), zip(*masses, strict=True), strict=False):
-        assert metrics[f"{name}/top_k_mass"] == pytest.approx(fmean(own), abs=1e-5)
-    assert ("student/top_k_mass" in metrics) == bool(masses)
 
 
 @pytest.mark.parametrize("name", ["srpo", "sdpo"])

@@ -116,24 +116,6 @@ def test_the_average_moves_once_per_batch_or_once_per_update(base, tmp_path, mov
     assert all(torch.equal(state[name], tensor) for name, tensor in weights(engine.teacher).items())
 
 
-def test_distance_is_that_of_the_weights_and_shows_a_teacher_that_is_the_student(start):
-    run = start(ema(0.05), warmup_steps=1)
-    engine, rollouts = engine_of(run), draw_rollouts(run)
-    with torch.no_grad():
-        engine._move_teacher(1.0)  # as at the start of a run
-    # the first batch has the learning rate 0
-    assert update_with(run, before_update(run, rollouts))["teacher/distance"] == 0
-    found = update_with(run, before_update(run, rollouts))["teacher/distance"]
-    teacher, student = ({n: t.double() for n, t in weights(m).items()} for m in (engine.teacher, engine.module))
-    difference = math.sqrt(sum((teacher[name] - student[name]).square().sum().item() for name in student))
-    norm = math.sqrt(sum(tensor.square().sum().item() for tensor in student.values()))
-    assert found == pytest.approx(difference / norm, rel=1e-6)
-    assert found > 1e-4
-
-    live = start(LIVE, "live", warmup_steps=0)
-    assert update_with(live, before_update(live, rollouts))["teacher/distance"] == 0
-
-
 @pytest.mark.parametrize("moves_after", ["batch", "update"])
 def test_a_batch_of_skipped_updates_moves_no_teacher(start, moves_after):
     """After a healthy batch of two updates, one whose updates are all skipped."""

@@ -18,8 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import tiny_miniature
 from tokenizers import pre_tokenizers
-from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
-from transformers.quantizers import HfQuantizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from srpo.experiment.compose import load_experiment
 from srpo.experiment.config import (
@@ -466,33 +465,6 @@ def test_a_gguf_file_becomes_a_checkpoint_with_its_weights_and_tokenizer(tmp_pat
     with pytest.raises(SrpoError, match=r"shape\.hidden_size = 576: config\.json has 32"):
         build_model(model.model_copy(update={"shape": SMOLLM.shape}), tmp_path / "wrong", {})
     assert not (tmp_path / "wrong").exists()
-
-
-class NotSerializable(HfQuantizer):
-    """What transformers 5.24 leaves on a GGUF file's model, whose weights it has unpacked."""
-
-    is_trainable = False
-
-    def is_serializable(self, **_) -> bool:
-        return False
-
-
-def test_a_gguf_files_model_is_saved_where_transformers_takes_it_for_quantized(tmp_path, monkeypatch):
-    model, network = written_gguf(tmp_path)
-    read = AutoModelForCausalLM.from_pretrained
-
-    def as_transformers_5_24_reads(*given, **named):
-        found = read(*given, **named)
-        settings = BitsAndBytesConfig()
-        found.hf_quantizer, found.config.quantization_config = NotSerializable(settings), settings
-        return found
-
-    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", as_transformers_5_24_reads)
-    build_model(model, tmp_path / "cold", {})
-    monkeypatch.undo()
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "cold")
-    assert all(torch.equal(weight, network.state_dict()[name]) for name, weight in loaded.state_dict().items())
-    assert not hasattr(loaded.config, "quantization_config")
 
 
 def test_a_pretrained_model_learns_the_format_where_it_is_asked_to(tmp_path, split):

@@ -58,6 +58,8 @@ def test_each_attempt_keeps_its_log(tmp_path: Path) -> None:
     run, log = tmp_path / "run", tmp_path / "logs" / "train.log"
     assert attempts.attempt([sys.executable, "-c", "print('first'); raise SystemExit(3)"], run, log) == 3
     log.unlink()  # as Snakemake does before it starts a job again
+    with (run / "attempts.jsonl").open("a") as record:
+        record.write('{"attempt": 9')  # cut off by a kill
     assert attempts.attempt([sys.executable, "-c", "print('second')"], run, log) == 0
     assert [path.read_text() for path in sorted(log.parent.glob("train.[0-9]*.log"))] == ["first\n", "second\n"]
     assert log.read_text() == "second\n"

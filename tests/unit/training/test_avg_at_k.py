@@ -14,7 +14,7 @@ from srpo.experiment.config import Execution, Experiment, Sampling
 from srpo.experiment.job import Job, job_of
 from srpo.ground.errors import SrpoError
 from srpo.ground.files import read_events, write_json
-from srpo.ground.layout import Layout, RunId
+from srpo.ground.layout import Layout, RunId, model_description
 from srpo.ground.repository import CONFIGS
 from srpo.ground.seeds import derive_seed
 from srpo.questions.splits import Question, write_split
@@ -187,7 +187,7 @@ def layout(tmp_path, tokenizer) -> Layout:
         )
         Qwen3ForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(layout.model(RUN.model))
-    write_json(layout.model_description(RUN.model), {"sha256": digest(layout.model(RUN.model))})
+    write_json(model_description(layout.model(RUN.model)), {"sha256": digest(layout.model(RUN.model))})
     return layout
 
 

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -90,6 +91,7 @@ def test_a_training_run_is_shown_whole(results: Path) -> None:
     assert [run.data.tags[key] for key in RunId.model_fields] == ["miniature-tiny", "physics", "srpo", "1"]
     assert run.data.tags["mlflow.source.git.commit"] == run.data.tags["commit"] == "13707f0" + "0" * 33
     assert run.data.tags["srpo.watch"] == "alarm: format; warn: length"
+    assert re.fullmatch(r"(\w+ = [\d.]+ s,? ?)+ of the \w+ clock", run.data.tags["budgets"])
     assert float(run.data.params["method.learning_rate"]) == 5e-6
     assert len(run.data.params) < 32
     assert history(results, run.info.run_id, "loss/total") == logged(folder, "loss/total")

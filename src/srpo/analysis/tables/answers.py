@@ -64,7 +64,6 @@ def sentences(results: Results) -> list[str]:
                     below.append(f"{results.benchmark_title(benchmark)} ({number(change.value)} {ends}".strip() + ")")
             if below:
                 name = f"{results.experiment.models[model].title} · {results.method_title(method)}"
-                found.append(
-                    f"{name} ends below its untrained model on {joined(below)}; points, last three validations."
-                )
+                what = f"ends below its untrained model on {joined(below)}; points, last three validations."
+                found.append(f"{name} {what}")
     return found

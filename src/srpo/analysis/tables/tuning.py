@@ -8,7 +8,7 @@ import pandas as pd
 from srpo.analysis.results import MISSING, Results
 from srpo.analysis.tables.table import Table, View, cells
 from srpo.experiment.config import Tuned
-from srpo.ground.text import plural
+from srpo.ground.text import joined, plural
 
 
 def table(results: Results) -> Table:
@@ -23,7 +23,9 @@ def table(results: Results) -> Table:
     texts, settings = cells(frame, ["setting", "method"], "score", best="chosen"), dict.fromkeys(frame["setting"])
     body = [(setting, [texts.get((setting, method), MISSING) for method in chosen]) for setting in settings]
     views = [View("Setting", [_title(methods, method) for method in chosen], body)] if body else []
-    return Table(title, frame, [_what(results, tuned)], {"score": 1}, views)
+    others = [method.title for name, method in methods.items() if name not in tuned.methods]
+    notes = [_what(results, tuned)] + [f"Not searched: {joined(others)}."] * bool(others)
+    return Table(title, frame, notes, {"score": 1}, views)
 
 
 def _setting(values: dict[str, int | float]) -> str:
@@ -39,7 +41,7 @@ def _what(results: Results, tuned: Tuned) -> str:
     models = ", ".join(_title(results.experiment.models, name) for name in tuned.models)
     benchmarks = ", ".join(_title(results.experiment.benchmarks, name) for name in tuned.benchmarks)
     return (
-        f"Every method had the same trials in the experiment {tuned.search} ({models} on {benchmarks}; "
+        f"Each method below had the same trials in the experiment {tuned.search} ({models} on {benchmarks}; "
         f"{plural(len(tuned.seeds), 'seed')}): avg@k in percent on {tuned.questions} "
         "questions of the train split that were held out from training, the highest validation within each budget "
         f"({budgets}), averaged over budgets. No test question was used. The highest was chosen; an experiment's "

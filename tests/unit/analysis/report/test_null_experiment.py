@@ -122,6 +122,13 @@ def test_other_test_questions_are_named_and_refused(same):
     assert any("209 and 210 test questions" in remark for remark in remarks(counts))
 
 
+def test_a_model_without_a_right_answer_is_a_remark(same):
+    bases = same.bases.copy()
+    bases.at[1, "question_scores"] = 0 * bases.at[1, "question_scores"]
+    (said,) = (remark for remark in remarks(replace(same, bases=bases)) if "no answer" in remark)
+    assert same.benchmark_title(bases.at[1, "benchmark"]) in said
+
+
 def test_a_run_that_never_reached_its_second_phase_is_a_remark(same):
     phased = load_method("srpo_then_grpo", first_phase_steps=10**6)
     experiment = same.experiment.model_copy(update={"methods": same.experiment.methods | {"srpo": phased}})
