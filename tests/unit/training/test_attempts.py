@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from srpo.ground.files import read_events
+from srpo.ground.layout import RunFiles
 from srpo.training import attempts
 
 pytestmark = pytest.mark.fault
@@ -64,6 +65,13 @@ def test_each_attempt_keeps_its_log(tmp_path: Path) -> None:
     assert [path.read_text() for path in sorted(log.parent.glob("train.[0-9]*.log"))] == ["first\n", "second\n"]
     assert log.read_text() == "second\n"
     assert ends(run) == [(0, 3), (0, 0)]
+
+
+def test_a_run_that_is_kept_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    finished = RunFiles(tmp_path).finished
+    for content in ("", "import pathlib, sys; pathlib.Path(sys.argv[1]).touch()", ""):
+        assert attempts.attempt([sys.executable, "-c", content, str(finished)], tmp_path, tmp_path / "train.log") == 0
+        assert ("is kept" in capsys.readouterr().err) == (finished.exists() and not content)
 
 
 def test_a_killed_trainer_has_a_status(tmp_path: Path) -> None:
