@@ -1,4 +1,4 @@
-# avg@k of untrained models and of the budgets' checkpoints; and how a shown correct rollout changes untrained models.
+# avg@k of untrained models and, in one job because a server takes minutes to start, of the budgets' checkpoints; and the gap.
 
 
 rule evaluate_base:
