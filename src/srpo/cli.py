@@ -446,17 +446,17 @@ def _resolved(experiment: config.Experiment, output: Path | None) -> None:
     from srpo.experiment.compose import resolved_text
     from srpo.ground.files import read_yaml, write_text
 
-    text = resolved_text(experiment)
+    text, there = resolved_text(experiment), None
     if output is None:
         print(text, end="")
     elif not output.exists():
         write_text(output, text)
-    elif output.read_text() != text:
+    elif output.read_bytes() != text.encode():
         with suppress(SrpoError):  # no YAML is no experiment
             there = read_yaml(output)
-            if isinstance(there, dict) and "methods" in there and there.get("name") == experiment.name:
-                return write_text(output, text)
-        raise SrpoError(f"{output} is there, and not an older form of {experiment.name}; choose another file")
+        if not (isinstance(there, dict) and "methods" in there and there.get("name") == experiment.name):
+            raise SrpoError(f"{output} is there, and not an older form of {experiment.name}; choose another file")
+        write_text(output, text)
 
 
 def _load(experiment: str) -> config.Experiment:

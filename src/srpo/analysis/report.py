@@ -203,10 +203,11 @@ def remarks(results: Results) -> list[str]:
             found.append(f"{results.benchmark_title(name)}: {copies} test questions are copies, intervals too narrow.")
         if trained := about.get("trained_tests"):
             found.append(f"{results.benchmark_title(name)}: {trained} test questions are train questions.")
-    for base in records(results.bases):
-        if not base["question_scores"].any():
-            name = results.run_title(base["model"], base["benchmark"])
-            found.append(f"{name}: no answer of the untrained model is right. Does the reward read the model's format?")
+    unread = [
+        results.run_title(b["model"], b["benchmark"]) for b in records(results.bases) if not b["question_scores"].any()
+    ]
+    for name in dict.fromkeys(unread):
+        found.append(f"{name}: no answer of an untrained model is right. Does the reward read the model's format?")
     for run in records(results.runs[results.runs["status"] == "finished"]):
         name = results.run_title(*(run[key] for key in RUN_KEY))
         if run["clock"] < max(results.budget_seconds.values()):

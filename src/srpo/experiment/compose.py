@@ -242,12 +242,12 @@ def _load_named(
     """The content of a name's file, with what it extends; ``changed`` is what an experiment changes of each method."""
     own_file = name.endswith(".yaml")  # anywhere; all others are in configs
     path = Path(name).expanduser() if own_file else _file_of(kind, name, config_root)
-    # what a search found and what the paper claims is of the method that has the name
-    shipped = method_files(config_root).get(short_name(name), path) if kind == "methods" else path
-    taken = short_name(name) == "base" or shipped.resolve() != path.resolve()  # base: the untrained model
+    taken = name == "base"  # the untrained model
+    if kind == "methods":  # what a search found, and what the paper claims, is of the method that has the name
+        shipped = method_files(config_root).get(short_name(name), path)
+        taken = short_name(name) == "base" or shipped.read_bytes() != read_bytes(path)
     if taken or not _NAME.fullmatch(short_name(name)):
-        what = "of letters, digits, points and hyphens, that no other method has"
-        raise SrpoError(f"{where}: {kind[:-1]} {name!r}: give another name, {what}")
+        raise SrpoError(f"{where}: {kind[:-1]} {name!r}: give another name, of letters, digits, points and hyphens")
     content = read_mapping(path) | {"name": short_name(name)}
 
     def read(parent: str) -> dict[str, Any]:

@@ -572,6 +572,7 @@ CHANGEABLE_ON_RESUME = {
 """Memory settings. They may change when a run is resumed: they cost memory or time, the result stays."""
 
 NOT_PART_OF_IDENTITY = CHANGEABLE_ON_RESUME | {
+    "training": CHANGEABLE_ON_RESUME["training"] | {"branch_gradients_every"},  # of runs of earlier versions
     "model": {"title", "path", "shape", "stored"},
     "benchmark": {"title", "train_file", "test_file"},
     "method": {"title"},

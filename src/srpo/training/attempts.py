@@ -57,15 +57,15 @@ def attempt(command: Sequence[str], folder: Path, log: Path, requeue: str = "") 
     record = RunFiles(folder).attempts
     number = 1 + max((event["attempt"] for event in read_events(record)), default=0)
     job = {"host": socket.gethostname(), "job": os.environ.get("SLURM_JOB_ID", "")}
-    begin = time.time()
-    start = {"attempt": number, "event": "start", "time": begin, "step": before, **job}
+    finished = RunFiles(folder).finished
+    kept = finished.exists() and finished.stat().st_mtime_ns
+    start = {"attempt": number, "event": "start", "time": time.time(), "step": before, **job}
     write_events(record, [*read_events(record), start])
 
     status, told_to_stop = _supervise(command, _fresh_log(log, number), end)
     step = newest_step(folder)
     append_event(record, {"attempt": number, "event": "end", "time": time.time(), "step": step, "status": status})
-    finished = RunFiles(folder).finished
-    if status == 0 and finished.exists() and finished.stat().st_mtime < begin:  # of --forceall, too
+    if status == 0 and kept and finished.exists() and kept == finished.stat().st_mtime_ns:  # of --forceall, too
         print(f"srpo: {folder}: was trained before and is kept; delete the folder to train again", file=sys.stderr)
     if status != UNFINISHED or told_to_stop:
         return status

@@ -295,6 +295,7 @@ class Run:
             # the run had ended and now goes on: its last validation does not occur in the longer one
             write_events(self.files.validations, on_time)
             self.validations = on_time
+        self.memory_gb = max((step.get("host_memory_gb", 0.0) for step in steps), default=0.0)
         self.watch = watched(steps, self.validations, self.training.warmup_steps)
         if self.watch.signals or self.files.watch.exists():
             write_events(self.files.watch, [signal.event() for signal in self.watch.signals])

@@ -212,16 +212,16 @@ class Step:
     def update(self, batch: Batch, targets: Mapping[int, Targets]) -> dict[str, float]:
         """One optimizer step per mini-batch."""
         with self.phases.measure("update"):
-            output = self.policy.update_actor(self._update_data(batch, batch.mini_batches, targets))
+            output = self.policy.update_actor(self._update_data(batch, targets))
         self._count("update", batch, batch.mini_batches, batch.rollouts.prompts, times=3)
         return update_metrics(output)
 
     # ------------------------------------------------------------ batches
 
-    def _update_data(self, batch: Batch, batches: list[list[int]], targets: Mapping[int, Targets]) -> TensorDict:
+    def _update_data(self, batch: Batch, targets: Mapping[int, Targets]) -> TensorDict:
         distilled = [row for row, own in targets.items() if len(own.divergence_weight)]
         entries = kept_entry(targets, distilled) | pack_targets(targets)
-        return self._data(batch, batches, batch.rollouts.prompts, entries, pass_name="update")[0]
+        return self._data(batch, batch.mini_batches, batch.rollouts.prompts, entries, pass_name="update")[0]
 
     def _data(
         self, batch: Batch, batches: list[list[int]], prompts: Prompts, entries: Entries, **options: object

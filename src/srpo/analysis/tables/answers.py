@@ -51,8 +51,7 @@ def sentences(results: Results) -> list[str]:
     for (model, benchmark), arms in shares(results).groupby(["model", "benchmark"], sort=False):
         if arms["cut"].max() > CUT:  # also where two of them are as far apart
             cut = joined([f"{results.method_title(r['method'])} {number(r['cut'])} %" for r in records(arms)])
-            place = results.run_title(model, benchmark)
-            found.append(f"{place}, answers cut at the length limit and so not right: {cut}.")
+            found.append(f"{results.run_title(model, benchmark)}, answers cut at the limit and so not right: {cut}.")
     *_, last = results.budget_seconds
     for model, plan in results.plans.items():
         for method, benchmarks in plan.items():

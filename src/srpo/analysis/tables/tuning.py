@@ -23,7 +23,7 @@ def table(results: Results) -> Table:
     texts, settings = cells(frame, ["setting", "method"], "score", best="chosen"), dict.fromkeys(frame["setting"])
     body = [(setting, [texts.get((setting, method), MISSING) for method in chosen]) for setting in settings]
     views = [View("Setting", [_title(methods, method) for method in chosen], body)] if body else []
-    others = [method.title for name, method in methods.items() if name not in tuned.methods]
+    others = [m.title for name, m in methods.items() if name not in {**tuned.methods, **results.experiment.variants}]
     notes = [_what(results, tuned)] + [f"Not searched: {joined(others)}."] * bool(others)
     return Table(title, frame, notes, {"score": 1}, views)
 
