@@ -14,13 +14,13 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 32_016,
-    "code lines of src": 13_131,
-    "lines of src": 20_144,
+    "code lines of Python": 31_508,
+    "code lines of src": 13_035,
+    "lines of src": 19_985,
     "lines of analysis": 5_039,
-    "lines of tests": 22_956,
-    "error branches of src": 215,
-    "raise in src": 217,
+    "lines of tests": 22_420,
+    "error branches of src": 214,
+    "raise in src": 216,
     "rooms of src": 14,
     "modules of more than 500 lines": 2,
     "lines of rules, Snakefile and profiles": 467,
