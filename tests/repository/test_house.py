@@ -14,11 +14,11 @@ import pytest
 from paths import ROOT
 
 BUDGETS = {
-    "code lines of Python": 31_508,
+    "code lines of Python": 31_510,
     "code lines of src": 13_035,
     "lines of src": 19_985,
     "lines of analysis": 5_039,
-    "lines of tests": 22_420,
+    "lines of tests": 22_424,
     "error branches of src": 214,
     "raise in src": 216,
     "rooms of src": 14,

@@ -10,7 +10,7 @@ from one_line import refused
 from synthetic import tiny_experiment
 
 from srpo.experiment.compose import load_experiment
-from srpo.experiment.config import Experiment, Sampling, WallClock
+from srpo.experiment.config import Experiment, Sampling, WallClock, identity_of
 from srpo.ground.errors import SrpoError
 from srpo.ground.repository import CONFIGS, method_files
 
@@ -263,6 +263,10 @@ def test_the_clock_with_its_seconds_is_part_of_a_runs_identity() -> None:
     assert wall["training.clock.kind"] == "wall"
     assert [calibrated[f"{of_grpo}.{hours}"] for hours in ("1.0", "5.0", "10.0")] == [71.0, 82.4, 91.5]
     assert {key: value for key, value in other.items() if key.startswith(of_grpo)} == {f"{of_grpo}.1.0": 60.0}
+
+
+def test_a_key_that_went_and_changed_no_result_is_not_part_of_an_older_runs_identity() -> None:
+    assert identity_of({"training": {"branch_gradients_every": 12, "warmup_steps": 3}}) == {"training.warmup_steps": 3}
 
 
 def test_a_title_and_an_experiments_name_change_no_result() -> None:
